@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The text behind lw_last_error: one per thread. */
+#ifndef LW_ERROR_H
+#define LW_ERROR_H
+
+#include <lanewise/error.h>
+
+/* Stores the sentence for this thread and returns error, so that a function can end with `return lw_fail(...)`. */
+__attribute__((format(printf, 2, 3))) int lw_fail(int error, const char *format, ...);
+
+/* The same for the data path: keeps the pointer, copies and formats nothing. text has static storage. */
+int lw_fail_static(int error, const char *text);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that transfers may touch. Only registered memory is read or written, here and at the peers. */
+#ifndef LANEWISE_MEMORY_H
+#define LANEWISE_MEMORY_H
+
+#include <lanewise/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One buffer to register. */
+struct lw_memory {
+	void *addr;           /* first byte; not NULL */
+	size_t length;        /* bytes, 1 .. 2^47; addr + length must not wrap */
+	uint32_t access;      /* enum lw_access, or-ed */
+	uint32_t reserved;    /* 0 */
+	const char *location; /* "cpu:0", "cuda:1", "*" or NULL: unknown; copied; at most 63 bytes */
+};
+
+/* Registers count buffers, all or none. Adjacent buffers stay separate; a range that spans several of them without a gap
+ * may be transferred in one request. The memory stays the caller's and must stay mapped until it is unregistered.
+ * Any thread. Waits for no peer; a worker may be asked to prepare keys. ids receives count handles.
+ * 0; -EINVAL NULL, zero count or length, wrap-around, unknown access bits, location too long; -EEXIST the range overlaps
+ * a registered one, or another of the list; -ENOSPC more than the setting max_buffers; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids);
+
+/* Takes count buffers back. Each is tried; the first error is returned. Requests that use one of them end FAILED with
+ * LW_REASON_UNREGISTERED, connections of peers that are inside one are cut. After the call no thread of the engine
+ * touches the memory: it may be unmapped at once, on -EBUSY excepted.
+ * Any thread, not a worker. Blocks until every worker confirmed, at most timeout_ms (0: 5,000).
+ * 0; -EINVAL NULL or zero count; -EBADF stale or foreign handle; -EBUSY a worker did not confirm in time (the buffer is
+ * not offered any more, but must not be unmapped; call again); -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint32_t timeout_ms);
+
+/* Finds the buffer that contains addr. Any thread. Never blocks beyond a short table lock.
+ * 0; -EINVAL NULL; -ENOENT none; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_memory_find(struct lw_engine *engine, const void *addr, lw_buffer_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

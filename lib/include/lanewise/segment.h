@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Segments of peers: named address spaces that requests point into. */
+#ifndef LANEWISE_SEGMENT_H
+#define LANEWISE_SEGMENT_H
+
+#include <lanewise/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One offered range of a segment. */
+struct lw_segment_range {
+	uint64_t addr;   /* in the peer's address space: what lw_request.offset takes */
+	uint64_t length; /* bytes */
+	uint32_t access; /* enum lw_access of the peer's buffer; a peer that does not say offers LW_ACCESS_REMOTE */
+	uint32_t reserved;
+};
+
+/* Opens the segment of the engine named name ("host:port", "[v6]:port"; leading '/' are ignored). Opening a name again asks
+ * the peer again: the same peer gives the same handle with its buffers refreshed and one more reference; a restarted peer
+ * gives a new handle, and requests through the old one fail with LW_REASON_RESTARTED. The engine's own name gives
+ * LW_SEGMENT_LOCAL. "null://" gives a segment of the null driver, which completes every request without moving a byte.
+ * Any thread. Blocks for at most timeout_ms (0: the setting handshake_timeout_ms).
+ * 0; -EINVAL NULL, empty or malformed name; -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT no answer; -EPROTO the answer is no
+ * valid descriptor; -ENOTSUP no driver for what the peer offers; -ENOSPC more than the setting max_segments; -ENOMEM;
+ * -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out);
+
+/* Gives one reference back. With the last one, requests under way end CANCELED with LW_REASON_SEGMENT_CLOSED and the lanes
+ * are closed. Any thread. Never blocks. 0 (also for LW_SEGMENT_LOCAL); -EBADF; -EINVAL NULL; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_segment_close(struct lw_engine *engine, lw_segment_t segment);
+
+/* Copies at most max ranges of the segment's offer as last seen, in address order. Any thread. Never blocks.
+ * The number of ranges the segment has (it may exceed max); -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_segment_range *out, size_t max);
+
+/* Asks the peer behind the segment whether it lives. Any thread. Blocks for at most timeout_ms (0: the setting).
+ * 0 it answered; -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT, -EPROTO; -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_segment_probe(struct lw_engine *engine, lw_segment_t segment, uint32_t timeout_ms);
+
+/* Asks for the end of everything under way to the segment (state CANCELED). See lw_batch_cancel. Any thread. Never blocks.
+ * 0; -EAGAIN too many cancels at once, call again; -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_segment_cancel(struct lw_engine *engine, lw_segment_t segment);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Segment descriptors: the JSON document with which an engine tells peers what it offers.
+ *
+ * The layout is that of Mooncake's classic Transfer Engine, single-protocol form: {"buffers":[{"addr","length","name"}],"name",
+ * "protocol","tcp_data_port","tcp_proto_version","timestamp"}, keys sorted, no blanks. What Lanewise adds stands under the
+ * one extra key "lw", which other readers ignore: {"incarnation":"16 hex digits","access":[one number a buffer]}; access is
+ * left out when every buffer is offered for reading and writing.
+ */
+#ifndef LW_META_DESCRIPTOR_H
+#define LW_META_DESCRIPTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "meta/hostport.h"
+
+struct lw_desc_buffer {
+	uint64_t addr;
+	uint64_t length;
+	uint32_t access; /* enum lw_access; a document that does not say offers LW_ACCESS_REMOTE */
+	char name[64];   /* for tcp the engine's name, cut; else a location */
+};
+
+struct lw_desc {
+	char name[LW_NAME_MAX];
+	char protocol[32];    /* "tcp"; several, joined by commas */
+	uint16_t tcp_port;    /* 0: none */
+	uint8_t tcp_version;  /* 1 or 2 */
+	uint64_t incarnation; /* 0: not a Lanewise engine */
+	size_t buffer_count;
+	struct lw_desc_buffer *buffers; /* as in the document; owned by the descriptor */
+};
+
+/* The document of *desc; the caller frees *text. 0, -ENOMEM. */
+int lw_desc_encode(const struct lw_desc *desc, char **text, size_t *length);
+
+/* Reads a document from outside. Everything is checked before it is used: size, depth (at most 16), types, ranges, integers,
+ * wraps, number of buffers (at most 1,048,576), zero addresses and lengths, overlapping buffers, names. Unknown fields are
+ * ignored. The caller frees *out with lw_desc_free. 0; -EPROTO, with a sentence in why; -ENOMEM. Never aborts. */
+int lw_desc_decode(const char *text, size_t length, struct lw_desc **out, char *why, size_t why_size);
+
+void lw_desc_free(struct lw_desc *desc);
+
+#endif
