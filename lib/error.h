@@ -11,4 +11,7 @@ __attribute__((format(printf, 2, 3))) int lw_fail(int error, const char *format,
 /* The same for the data path: keeps the pointer, copies and formats nothing. text has static storage. */
 int lw_fail_static(int error, const char *text);
 
+/* The negative errno value that belongs to a task's reason; 0 for LW_REASON_NONE. */
+int lw_reason_errno(int reason);
+
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control thread "lw-ctrl": one event loop (epoll) that serves the handshake port, makes calls to peers' handshake ports,
- * watches descriptors for others and runs jobs. It never waits for one peer: each connection is a state machine with an
- * absolute deadline on CLOCK_MONOTONIC, so a silent or slow one delays nobody.
+/* The control thread "lw-ctrl": one event loop (epoll) that serves the handshake port, makes calls to peers' handshake
+ * ports, watches descriptors for others and runs jobs. It never waits for one peer: each connection is a state machine
+ * with an absolute deadline on CLOCK_MONOTONIC, so a silent or slow one delays nobody.
  */
 #ifndef LW_META_CTRL_H
 #define LW_META_CTRL_H
@@ -20,8 +20,8 @@ struct lw_ctrl_opts {
 	size_t max_frame;     /* longest payload taken or sent, bytes */
 	uint32_t max_clients; /* served at once; the oldest silent one makes room for a new one */
 	uint32_t timeout_ms;  /* a served connection lives at most this long */
-	/* Answers one request, on the control thread; must not block. *reply is malloc'ed JSON that the control thread frees.
-	 * 0, or a negative errno: the connection is closed without an answer. */
+	/* Answers one request, on the control thread; must not block. *reply is malloc'ed JSON that the control thread
+	 * frees. 0, or a negative errno: the connection is closed without an answer. */
 	int (*serve)(void *arg, int type, const char *body, size_t size, char **reply, size_t *reply_size);
 	void *arg;
 };
@@ -30,37 +30,40 @@ struct lw_ctrl_opts {
  * 0; -EADDRINUSE, -EADDRNOTAVAIL, -EMFILE, -ENOMEM, -EAGAIN no thread. */
 int lw_ctrl_open(const struct lw_ctrl_opts *opts, struct lw_ctrl **out);
 
-/* Ends calls with -ESHUTDOWN, runs jobs that were posted, stops and joins the thread, closes the sockets. Not on the control thread. */
+/* Ends calls with -ESHUTDOWN, runs jobs that were posted, stops and joins the thread, closes the sockets. Not on the
+ * control thread. */
 void lw_ctrl_close(struct lw_ctrl *ctrl);
 
 uint16_t lw_ctrl_port(const struct lw_ctrl *ctrl);
 
-/* One request to a peer's handshake port: tries the addresses in turn, sends, reads the answer, closes. done runs on the control
- * thread exactly once with 0 and the body of the answer (valid during the call), or a negative errno: -ECONNREFUSED,
- * -EHOSTUNREACH, -ETIMEDOUT, -EPROTO (bad frame, other type), -ECONNRESET, -EMFILE, -ENOMEM, -ESHUTDOWN, -EMSGSIZE.
- * Any thread; never blocks; copies body. 0, or -ENOMEM, -EMSGSIZE, -ESHUTDOWN (then done does not run). */
+/* One request to a peer's handshake port: tries the addresses in turn, sends, reads the answer, closes. done runs on
+ * the control thread exactly once with 0 and the body of the answer (valid during the call), or a negative errno:
+ * -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -EPROTO (bad frame, other type), -ECONNRESET, -EMFILE, -ENOMEM, -ESHUTDOWN,
+ * -EMSGSIZE. Any thread; never blocks; copies body. 0, or -ENOMEM, -EMSGSIZE, -ESHUTDOWN (then done does not run). */
 typedef void (*lw_ctrl_done)(void *arg, int result, const char *body, size_t size);
 int lw_ctrl_call_async(struct lw_ctrl *ctrl, const struct lw_addrs *addrs, int type, const char *body, size_t size,
-                       uint32_t timeout_ms, lw_ctrl_done done, void *arg);
+		       uint32_t timeout_ms, lw_ctrl_done done, void *arg);
 
-/* The same, waiting for the end. *reply is the caller's to free. Any thread but the control thread. Blocks for at most timeout_ms. */
+/* The same, waiting for the end. *reply is the caller's to free. Any thread but the control thread (there: -EDEADLK).
+ * Blocks for at most timeout_ms. */
 int lw_ctrl_call(struct lw_ctrl *ctrl, const struct lw_addrs *addrs, int type, const char *body, size_t size,
-                 uint32_t timeout_ms, char **reply, size_t *reply_size);
+		 uint32_t timeout_ms, char **reply, size_t *reply_size);
 
-/* Runs ready(arg) on the control thread whenever fd is readable (level-triggered); ready must not block. Any thread. Never
- * blocks. *watch is a handle. 0, -ENOMEM, a negative errno of epoll_ctl(2). */
+/* Runs ready(arg) on the control thread whenever fd is readable (level-triggered); ready must not block. Any thread.
+ * Never blocks. *watch is a handle, written before ready first runs and ended by lw_ctrl_unwatch before lw_ctrl_close.
+ * 0, -ENOMEM, a negative errno of epoll_ctl(2). */
 struct lw_ctrl_watch;
 int lw_ctrl_watch(struct lw_ctrl *ctrl, int fd, void (*ready)(void *arg), void *arg, struct lw_ctrl_watch **watch);
 
 /* Pauses a watch for ms milliseconds (for accept when descriptors are short). Control thread only. */
 void lw_ctrl_watch_pause(struct lw_ctrl *ctrl, struct lw_ctrl_watch *watch, uint32_t ms);
 
-/* Ends a watch; when it returns, ready does not run and will not run. Any thread but the control thread, blocking briefly; on the
- * control thread at once. */
+/* Ends a watch; when it returns, ready does not run and will not run. Any thread but the control thread, blocking
+ * briefly; on the control thread at once. */
 void lw_ctrl_unwatch(struct lw_ctrl *ctrl, struct lw_ctrl_watch *watch);
 
-/* Runs job->run(job) on the control thread. The job is the caller's memory until it runs. Any thread, workers too: lock-free, no
- * allocation, and a system call only if the control thread sleeps. */
+/* Runs job->run(job) on the control thread. The job is the caller's memory until it runs. Any thread, workers too:
+ * lock-free, no allocation, and a system call only if the control thread sleeps. */
 struct lw_ctrl_job {
 	struct lw_inbox_node node;
 	void (*run)(struct lw_ctrl_job *job);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Segment descriptors: the JSON document with which an engine tells peers what it offers.
  *
- * The layout is that of Mooncake's classic Transfer Engine, single-protocol form: {"buffers":[{"addr","length","name"}],"name",
- * "protocol","tcp_data_port","tcp_proto_version","timestamp"}, keys sorted, no blanks. What Lanewise adds stands under the
- * one extra key "lw", which other readers ignore: {"incarnation":"16 hex digits","access":[one number a buffer]}; access is
- * left out when every buffer is offered for reading and writing.
+ * The layout is that of Mooncake's classic Transfer Engine, single-protocol form:
+ * {"buffers":[{"addr","length","name"}],"name", "protocol","tcp_data_port","tcp_proto_version","timestamp"}, keys
+ * sorted, no blanks. What Lanewise adds stands under the one extra key "lw", which other readers ignore:
+ * {"incarnation":"16 hex digits","access":[one number a buffer]}; access is left out when every buffer is offered for
+ * reading and writing.
  */
 #ifndef LW_META_DESCRIPTOR_H
 #define LW_META_DESCRIPTOR_H
@@ -28,15 +29,16 @@ struct lw_desc {
 	uint8_t tcp_version;  /* 1 or 2 */
 	uint64_t incarnation; /* 0: not a Lanewise engine */
 	size_t buffer_count;
-	struct lw_desc_buffer *buffers; /* as in the document; owned by the descriptor */
+	struct lw_desc_buffer *buffers; /* as in the document (of several protocols: tcp's); owned by the descriptor */
 };
 
 /* The document of *desc; the caller frees *text. 0, -ENOMEM. */
 int lw_desc_encode(const struct lw_desc *desc, char **text, size_t *length);
 
-/* Reads a document from outside. Everything is checked before it is used: size, depth (at most 16), types, ranges, integers,
- * wraps, number of buffers (at most 1,048,576), zero addresses and lengths, overlapping buffers, names. Unknown fields are
- * ignored. The caller frees *out with lw_desc_free. 0; -EPROTO, with a sentence in why; -ENOMEM. Never aborts. */
+/* Reads a document from outside. Everything is checked before it is used: size, depth (at most 16), types, ranges,
+ * integers, wraps, number of buffers (at most 1,048,576), zero addresses and lengths, overlapping buffers, names.
+ * Unknown fields are ignored. The caller frees *out with lw_desc_free. 0; -EPROTO, with a sentence in why; -ENOMEM.
+ * Never aborts. */
 int lw_desc_decode(const char *text, size_t length, struct lw_desc **out, char *why, size_t why_size);
 
 void lw_desc_free(struct lw_desc *desc);

@@ -21,14 +21,15 @@ struct lw_addrs {
 	struct sockaddr_storage addr[8];
 };
 
-/* "host", "host:port", "[v6]", "[v6]:port", "v6", "v6%scope:port". 0; -EINVAL empty, too long, bad brackets, bad port. */
+/* "host", "host:port", "[v6]", "[v6]:port", "v6", "v6%scope:port". 0; -EINVAL empty, too long, bad brackets, bad port.
+ */
 int lw_hostport_parse(const char *text, uint16_t default_port, struct lw_hostport *out);
 
 /* The text that parses to the same. Length without NUL, or -ENAMETOOLONG. Port 0 is left out. */
 int lw_hostport_format(const struct lw_hostport *hp, char *text, size_t size);
 
-/* Numeric hosts are converted at once; others are looked up, which blocks for at most timeout_ms. Not on a worker or the
- * control thread. 0; -EHOSTUNREACH unknown host; -ETIMEDOUT; -ENOMEM. */
+/* Numeric hosts are converted at once; others are looked up, which blocks for at most timeout_ms. Not on a worker or
+ * the control thread. 0; -EHOSTUNREACH unknown host; -ETIMEDOUT; -ENOMEM. */
 int lw_hostport_resolve(const struct lw_hostport *hp, uint32_t timeout_ms, struct lw_addrs *out);
 
 /* The port inside an address (host byte order), for IPv4 and IPv6. */
@@ -38,9 +39,10 @@ socklen_t lw_sockaddr_length(const struct sockaddr_storage *addr);
 /* "1.2.3.4:5" or "[::1]:5" for messages. */
 void lw_sockaddr_format(const struct sockaddr_storage *addr, char *text, size_t size);
 
-/* Binds and listens on addr with a port drawn at random from [min, max], without SO_REUSEADDR, nonblocking, close-on-exec. The
- * socket stays bound from choice to listen. *fd and *port on success. 0; -EADDRINUSE no port free; -EADDRNOTAVAIL;
- * -EMFILE; another negative errno of socket(2), bind(2), listen(2). */
-int lw_listen_random(const struct sockaddr_storage *addr, uint16_t min, uint16_t max, int backlog, int *fd, uint16_t *port);
+/* Binds and listens on addr with a port drawn at random from [min, max], without SO_REUSEADDR, nonblocking,
+ * close-on-exec. The socket stays bound from choice to listen. *fd and *port on success. 0; -EADDRINUSE no port free;
+ * -EADDRNOTAVAIL; -EMFILE; another negative errno of socket(2), bind(2), listen(2). */
+int lw_listen_random(const struct sockaddr_storage *addr, uint16_t min, uint16_t max, int backlog, int *fd,
+		     uint16_t *port);
 
 #endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "apps/common/lanes.h"
+
+static const char *state_name(uint32_t state)
+{
+	switch (state) {
+	case LW_LANE_DOWN:
+		return "down";
+	case LW_LANE_CONNECTING:
+		return "connecting";
+	case LW_LANE_UP:
+		return "up";
+	default:
+		return "?";
+	}
+}
+
+int app_lanes_get(struct lw_engine *engine, struct lw_lane_stats **out)
+{
+	size_t room = 64;
+	struct lw_lane_stats *list = NULL;
+
+	for (;;) {
+		struct lw_lane_stats *longer = realloc(list, room * sizeof(*list));
+		if (!longer) {
+			free(list);
+			return -ENOMEM;
+		}
+		list = longer;
+		int count = lw_stats_lanes(engine, list, room);
+		if (count < 0) {
+			free(list);
+			return count;
+		}
+		if ((size_t)count <= room) {
+			*out = list;
+			return count;
+		}
+		room = (size_t)count + 16; /* lanes may come while we ask again */
+	}
+}
+
+void app_lanes_print(FILE *to, struct lw_engine *engine)
+{
+	struct lw_lane_stats *list;
+	int count = app_lanes_get(engine, &list);
+
+	if (count < 0) {
+		fprintf(to, "lanes: %s\n", lw_strerror(count));
+		return;
+	}
+	if (count == 0)
+		fprintf(to, "lanes: none\n");
+	else
+		fprintf(to, "%5s  %-7s %-28s %6s  %-10s %10s %14s %7s %7s %10s %10s\n", "lane", "driver", "peer",
+			"worker", "state", "slices", "bytes", "errors", "retries", "calls", "bytes/call");
+	for (int i = 0; i < count; i++) {
+		const struct lw_lane_stats *lane = &list[i];
+		uint64_t bytes = lane->tx_bytes + lane->rx_bytes;
+		char peer[160];
+
+		snprintf(peer, sizeof(peer), "%s %s", lane->target ? "from" : "to", lane->peer);
+		fprintf(to, "%5" PRIu32 "  %-7s %-28s %6" PRIu32 "  %-10s %10" PRIu64 " %14" PRIu64, lane->lane,
+			lane->driver, peer, lane->worker, state_name(lane->state), lane->slices, bytes);
+		fprintf(to, " %7" PRIu64 " %7" PRIu64 " %10" PRIu64, lane->errors, lane->retries, lane->calls);
+		if (lane->calls)
+			fprintf(to, " %10" PRIu64 "\n", bytes / lane->calls);
+		else
+			fprintf(to, " %10s\n", "-");
+	}
+	free(list);
+}
+
+void app_lanes_json(FILE *to, struct lw_engine *engine)
+{
+	struct lw_lane_stats *list = NULL;
+	int count = app_lanes_get(engine, &list);
+
+	fputc('[', to);
+	for (int i = 0; i < count; i++) {
+		const struct lw_lane_stats *lane = &list[i];
+
+		fprintf(to, "%s{\"lane\":%" PRIu32 ",\"worker\":%" PRIu32 ",\"state\":\"%s\",\"served\":%s,\"driver\":",
+			i ? "," : "", lane->lane, lane->worker, state_name(lane->state),
+			lane->target ? "true" : "false");
+		app_json_string(to, lane->driver);
+		fprintf(to, ",\"peer\":");
+		app_json_string(to, lane->peer);
+#define X(name, unit, help) fprintf(to, ",\"" #name "\":%" PRIu64, lane->name);
+		LW_LANE_COUNTERS(X)
+#undef X
+		fputc('}', to);
+	}
+	fputc(']', to);
+	if (count >= 0)
+		free(list);
+}
+
+void app_json_string(FILE *to, const char *text)
+{
+	fputc('"', to);
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c == '"' || c == '\\')
+			fprintf(to, "\\%c", c);
+		else if (c < 0x20)
+			fprintf(to, "\\u%04x", c);
+		else
+			fputc(c, to);
+	}
+	fputc('"', to);
+}

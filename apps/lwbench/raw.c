@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lwbench raw: what a plain nonblocking TCP connection between two processes does with the same blocks. One side sends
+ * blocks, one call a block; the other receives into memory that it cycles through. One byte goes the other way for each
+ * batch: with write it confirms the batch, with read it asks for the next. At most depth batches are under way. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "apps/common/host.h"
+#include "apps/lwbench/commands.h"
+#include "apps/lwbench/report.h"
+
+#define WAIT_MS 10000 /* nothing moves for so long: the other side hangs */
+
+/* Written by the peer process. */
+struct shared {
+	_Atomic double cpu_begin_s;
+	_Atomic double cpu_end_s;
+};
+
+struct raw {
+	const struct options *options;
+	unsigned char *memory; /* each process has its own copy */
+	uint64_t block;
+	uint64_t blocks; /* in the memory */
+	uint64_t cursor;
+	int socket;
+};
+
+/* Waits until the socket takes or has bytes. */
+static bool ready(int socket, short events)
+{
+	struct pollfd fd = {.fd = socket, .events = events};
+
+	return poll(&fd, 1, WAIT_MS) > 0;
+}
+
+/* Moves size bytes. 1; 0 the other side closed before the first byte; -1 it failed. */
+static int move_bytes(int socket, unsigned char *at, uint64_t size, bool out)
+{
+	for (uint64_t done = 0; done < size;) {
+		ssize_t n = out ? send(socket, at + done, size - done, MSG_NOSIGNAL)
+				: recv(socket, at + done, size - done, 0);
+
+		if (n > 0)
+			done += (uint64_t)n;
+		else if (n == 0)
+			return done ? -1 : 0;
+		else if (errno == EAGAIN ? !ready(socket, out ? POLLOUT : POLLIN) : errno != EINTR)
+			return -1;
+	}
+	return 1;
+}
+
+/* Sends or receives one batch, block by block. As move_bytes. */
+static int move_batch(struct raw *raw, bool out)
+{
+	int rc = 1;
+
+	for (uint32_t i = 0; i < raw->options->batch && rc == 1; i++) {
+		rc = move_bytes(raw->socket, raw->memory + raw->cursor * raw->block, raw->block, out);
+		raw->cursor = raw->cursor + 1 < raw->blocks ? raw->cursor + 1 : 0;
+	}
+	return rc;
+}
+
+static void tune(int socket)
+{
+	int one = 1;
+
+	setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+}
+
+/* The other process: serves batches until its partner closes. */
+static int peer_main(struct raw *raw, struct shared *shared, int listener)
+{
+	bool out = raw->options->op == LW_READ;
+	unsigned char byte = 0;
+	int rc = 1;
+
+	close(raw->socket); /* our copy of the partner's end would keep it open */
+	if (raw->options->pin)
+		app_pin(0);
+	raw->socket = accept(listener, NULL, NULL);
+	if (raw->socket < 0)
+		return EXIT_OPEN;
+	tune(raw->socket);
+	app_pattern_fill(raw->memory, raw->options->buffer_bytes, 2);
+	rc = move_bytes(raw->socket, &byte, 1, true); /* ready: the partner's clock starts with it */
+	atomic_store(&shared->cpu_begin_s, app_cpu_seconds(NULL, NULL));
+	while (rc == 1) {
+		rc = out ? move_bytes(raw->socket, &byte, 1, false) : move_batch(raw, false);
+		if (rc == 1)
+			rc = out ? move_batch(raw, true) : move_bytes(raw->socket, &byte, 1, true);
+	}
+	atomic_store(&shared->cpu_end_s, app_cpu_seconds(NULL, NULL));
+	return rc == 0 ? EXIT_OK : EXIT_FAILED;
+}
+
+/* Write: sends while less than depth batches are unconfirmed, then waits for the oldest. Read: asks for depth batches
+ * and asks again as they come. starts holds the times of those under way. false: the connection failed. */
+static bool drive(struct raw *raw, struct row *row, uint64_t *starts)
+{
+	const struct options *options = raw->options;
+	const bool out = options->op == LW_WRITE;
+	uint64_t quota = options->count ? (options->count - 1) / options->batch + 1 : UINT64_MAX;
+	uint64_t begin_ns = app_clock_ns(), now = begin_ns, issued = 0, done = 0;
+	uint64_t end_ns = options->count ? UINT64_MAX : begin_ns + (uint64_t)(options->duration_s * 1e9);
+	unsigned char byte = 1;
+
+	for (;;) {
+		while (issued - done < options->depth && issued < quota && now < end_ns) {
+			starts[issued++ % options->depth] = now;
+			if ((out ? move_batch(raw, true) : move_bytes(raw->socket, &byte, 1, true)) != 1)
+				return false;
+			now = app_clock_ns();
+		}
+		if (issued == done)
+			break;
+		if ((out ? move_bytes(raw->socket, &byte, 1, false) : move_batch(raw, false)) != 1)
+			return false;
+		now = app_clock_ns();
+		hist_add(&row->latency, now - starts[done++ % options->depth]);
+	}
+	row->seconds = (double)(now - begin_ns) / 1e9;
+	row->requests = done * options->batch;
+	row->bytes = row->requests * raw->block;
+	return true;
+}
+
+static int listen_loopback(struct sockaddr_in *address)
+{
+	socklen_t length = sizeof(*address);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	*address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	if (listener < 0)
+		return -1;
+	if (bind(listener, (struct sockaddr *)address, length) || listen(listener, 1) ||
+	    getsockname(listener, (struct sockaddr *)address, &length)) {
+		close(listener);
+		return -1;
+	}
+	return listener;
+}
+
+/* One line of the table. */
+static int run_case(struct raw *raw, struct shared *shared, struct row *row)
+{
+	struct sockaddr_in address;
+	uint64_t *starts = calloc(raw->options->depth, sizeof(*starts));
+	int listener = listen_loopback(&address), code = EXIT_OPEN, status;
+	pid_t pid = -1;
+
+	raw->socket = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (!starts || listener < 0 || raw->socket < 0)
+		goto out;
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0)
+		_exit(peer_main(raw, shared, listener));
+	if (pid < 0 || connect(raw->socket, (struct sockaddr *)&address, sizeof(address)))
+		goto out;
+	tune(raw->socket);
+	if (raw->options->pin)
+		app_pin(app_cpus() - 1);
+	if (move_bytes(raw->socket, raw->memory, 1, false) != 1)
+		goto out;
+	double cpu_s = app_cpu_seconds(NULL, NULL);
+	code = drive(raw, row, starts) ? EXIT_OK : EXIT_FAILED;
+	row->cpu_s = app_cpu_seconds(NULL, NULL) - cpu_s;
+out:
+	if (code != EXIT_OK)
+		fprintf(stderr, "lwbench: raw: %s\n", strerror(errno));
+	if (raw->socket >= 0)
+		close(raw->socket);
+	if (listener >= 0)
+		close(listener); /* a peer that waits in accept has its connection, or is ended below */
+	if (pid > 0) {
+		if (code != EXIT_OK)
+			kill(pid, SIGKILL);
+		if (waitpid(pid, &status, 0) == pid && code == EXIT_OK && status != 0) {
+			fprintf(stderr, "lwbench: raw: the other process failed\n");
+			code = EXIT_FAILED;
+		}
+	}
+	row->target_cpu_s = atomic_load(&shared->cpu_end_s) - atomic_load(&shared->cpu_begin_s);
+	free(starts);
+	return code;
+}
+
+int raw_run(const struct options *options)
+{
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct raw raw = {.options = options, .memory = app_memory_map(options->buffer_bytes)};
+	struct row *row = calloc(1, sizeof(*row));
+	struct report report;
+	int code = EXIT_OK;
+
+	if (shared == MAP_FAILED || !raw.memory || !row) {
+		fprintf(stderr, "lwbench: no memory\n");
+		free(row);
+		return EXIT_OPEN;
+	}
+	for (size_t i = 0; i < options->block_count; i++) {
+		if (options->blocks[i] > options->buffer_bytes) {
+			fprintf(stderr, "lwbench: a block is larger than --buffer-size\n");
+			free(row);
+			return EXIT_USAGE;
+		}
+	}
+	if (report_begin(&report, options, "raw")) {
+		free(row);
+		return EXIT_USAGE;
+	}
+	for (size_t i = 0; i < options->block_count && code == EXIT_OK; i++) {
+		memset(row, 0, sizeof(*row));
+		raw.block = options->blocks[i];
+		raw.blocks = options->buffer_bytes / raw.block;
+		raw.cursor = 0;
+		row->op = options->op == LW_WRITE ? "raw-write" : "raw-read";
+		row->block = raw.block;
+		row->batch = options->batch;
+		row->threads = 1;
+		row->depth = options->depth;
+		code = run_case(&raw, shared, row);
+		report_row(&report, row);
+	}
+	if (report_end(&report, NULL, NULL) && code == EXIT_OK)
+		code = EXIT_FAILED;
+	free(row);
+	app_memory_unmap(raw.memory, options->buffer_bytes);
+	munmap(shared, sizeof(*shared));
+	return code;
+}

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+# The functions that CMakeLists.txt is made of. Patterns are relative to the source folder.
+
+set(LW_TEST_TIMEOUT 120) # seconds
+set(LW_TEST_SKIP 77)     # exit status of a test that was skipped
+
+# Sources of the patterns, re-evaluated at each build.
+function(lw_glob out)
+	list(TRANSFORM ARGN PREPEND ${CMAKE_SOURCE_DIR}/)
+	file(GLOB found CONFIGURE_DEPENDS ${ARGN})
+	set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+# Warnings, sanitizers and include folders of all our own code.
+function(lw_flags name)
+	add_library(${name} INTERFACE)
+	target_compile_definitions(${name} INTERFACE _GNU_SOURCE)
+	target_compile_options(${name} INTERFACE -Wall -Wextra -Wshadow -Wmissing-prototypes -Wvla -Wconversion)
+	if(LW_WERROR)
+		target_compile_options(${name} INTERFACE -Werror)
+	endif()
+	target_include_directories(${name} INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/lib/include>)
+	if(LW_SANITIZE STREQUAL "address")
+		set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+	elseif(LW_SANITIZE STREQUAL "thread")
+		set(sanitize -fsanitize=thread -fno-omit-frame-pointer)
+		if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+			target_compile_options(${name} INTERFACE -Wno-tsan) # atomic_thread_fence is used by DPDK's headers
+		endif()
+	elseif(LW_SANITIZE)
+		message(FATAL_ERROR "LW_SANITIZE is \"${LW_SANITIZE}\"; it may be empty, address or thread")
+	endif()
+	target_compile_options(${name} INTERFACE ${sanitize})
+	target_link_options(${name} INTERFACE ${sanitize})
+endfunction()
+
+# DPDK, always from its static archives: its shared form loads every driver it has into the process and clashes with a
+# DPDK of the host's. The archives go in whole, since parts of them register themselves by constructors.
+function(lw_find_dpdk name)
+	find_package(PkgConfig REQUIRED)
+	pkg_check_modules(DPDK REQUIRED libdpdk>=22.11)
+	add_library(${name} INTERFACE)
+
+	set(includes ${DPDK_INCLUDE_DIRS})
+	list(FILTER includes INCLUDE REGEX dpdk)
+	target_include_directories(${name} SYSTEM INTERFACE ${includes})
+	target_compile_options(${name} INTERFACE "SHELL:-include rte_config.h")
+	if(LW_MARCH)
+		target_compile_options(${name} INTERFACE -march=${LW_MARCH})
+	endif()
+
+	set(archives)
+	foreach(part ring rcu eal kvargs telemetry)
+		find_library(DPDK_${part}_ARCHIVE librte_${part}.a HINTS ${DPDK_LIBRARY_DIRS} ${DPDK_LIBDIR} REQUIRED)
+		mark_as_advanced(DPDK_${part}_ARCHIVE)
+		list(APPEND archives ${DPDK_${part}_ARCHIVE})
+	endforeach()
+	list(JOIN archives "," archives)
+	target_link_libraries(${name} INTERFACE "$<LINK_LIBRARY:WHOLE_ARCHIVE,${archives}>" numa bsd m dl)
+	# The EAL would change its host's syslog ident and make a directory under /var/run: lib/host.c answers these calls.
+	target_link_options(${name} INTERFACE -Wl,-u,__wrap_openlog -Wl,--wrap=openlog -Wl,--wrap=syslog -Wl,--wrap=mkdir)
+endfunction()
+
+# NAME_core: everything as one static archive with hidden symbols, for tests. NAME: the shared library made of the same
+# objects, which exports what the public headers mark and lib/NAME.map lists.
+function(lw_library name)
+	lw_glob(sources ${ARGN})
+	add_library(${name}_core STATIC ${sources})
+	target_include_directories(${name}_core PUBLIC ${CMAKE_SOURCE_DIR})
+	target_link_libraries(${name}_core PUBLIC lw_flags lw_dpdk PkgConfig::CJSON Threads::Threads)
+
+	set(map ${CMAKE_SOURCE_DIR}/lib/${name}.map)
+	add_library(${name} SHARED $<TARGET_OBJECTS:${name}_core>)
+	set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+	                      LINK_DEPENDS ${map} LINKER_LANGUAGE C)
+	target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR}/lib/include)
+	target_link_libraries(${name} PRIVATE lw_flags lw_dpdk PkgConfig::CJSON Threads::Threads)
+	target_link_options(${name} PRIVATE -Wl,--version-script=${map} -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,-z,now
+	                    -Wl,-z,relro)
+	if(NOT (LW_SANITIZE AND CMAKE_C_COMPILER_ID MATCHES "Clang")) # clang's sanitizers live in the program only
+		target_link_options(${name} PRIVATE -Wl,-z,defs)
+	endif()
+endfunction()
+
+# The driver of the folder drivers/NAME becomes part of the library.
+function(lw_driver name)
+	lw_glob(sources drivers/${name}/*.c)
+	target_sources(lanewise_core PRIVATE ${sources})
+endfunction()
+
+# Each folder apps/NAME is a program NAME on the shared library; apps/common is linked into all of them.
+function(lw_apps folder)
+	set(common)
+	lw_glob(sources ${folder}/common/*.c)
+	if(sources)
+		add_library(lw_apps_common STATIC ${sources})
+		target_include_directories(lw_apps_common PUBLIC ${CMAKE_SOURCE_DIR})
+		target_link_libraries(lw_apps_common PUBLIC lw_flags lanewise PkgConfig::CJSON Threads::Threads m)
+		set(common lw_apps_common)
+	endif()
+	file(GLOB names RELATIVE ${CMAKE_SOURCE_DIR}/${folder} LIST_DIRECTORIES true CONFIGURE_DEPENDS
+	     ${CMAKE_SOURCE_DIR}/${folder}/*)
+	list(REMOVE_ITEM names common)
+	foreach(name IN LISTS names)
+		lw_glob(sources ${folder}/${name}/*.c)
+		if(sources)
+			add_executable(${name} ${sources})
+			target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+			target_link_libraries(${name} PRIVATE ${common} lw_flags lanewise PkgConfig::CJSON Threads::Threads m)
+			install(TARGETS ${name} RUNTIME)
+		endif()
+	endforeach()
+endfunction()
+
+# Helpers that every test and benchmark is linked with.
+function(lw_test_common folder)
+	add_library(lw_test_common INTERFACE)
+	target_link_libraries(lw_test_common INTERFACE lanewise_core PkgConfig::CMOCKA)
+	target_include_directories(lw_test_common INTERFACE ${CMAKE_SOURCE_DIR}/test)
+	lw_glob(sources ${folder}/*.c)
+	if(sources)
+		add_library(lw_test_helpers STATIC ${sources})
+		target_link_libraries(lw_test_helpers PUBLIC lanewise_core PkgConfig::CMOCKA)
+		target_include_directories(lw_test_helpers PUBLIC ${CMAKE_SOURCE_DIR}/test)
+		target_link_libraries(lw_test_common INTERFACE lw_test_helpers)
+	endif()
+endfunction()
+
+# One test: name, label, command. The test finds its build tree in LW_BUILD_DIR and runs in the source folder.
+function(lw_test name label)
+	set(launcher)
+	if(LW_SANITIZE STREQUAL "thread") # ThreadSanitizer can't run where the kernel randomises addresses widely
+		find_program(LW_SETARCH setarch)
+		mark_as_advanced(LW_SETARCH)
+		if(LW_SETARCH)
+			set(launcher ${LW_SETARCH} -R)
+		endif()
+	endif()
+	add_test(NAME ${label}.${name} COMMAND ${launcher} ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+	set_tests_properties(${label}.${name} PROPERTIES LABELS ${label} TIMEOUT ${LW_TEST_TIMEOUT}
+	                     SKIP_RETURN_CODE ${LW_TEST_SKIP} ENVIRONMENT "LW_BUILD_DIR=${CMAKE_BINARY_DIR}")
+endfunction()
+
+# Each test/LABEL/test_NAME.c is a program and a test; so is each test/LABEL/test_NAME.sh.
+function(lw_tests label)
+	lw_glob(sources test/${label}/test_*.c)
+	foreach(source IN LISTS sources)
+		get_filename_component(program ${source} NAME_WE)
+		string(REGEX REPLACE "^test_" "" name ${program})
+		add_executable(${program}_${label} ${source})
+		set_target_properties(${program}_${label} PROPERTIES OUTPUT_NAME ${program}
+		                      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/${label})
+		target_link_libraries(${program}_${label} PRIVATE lw_test_common)
+		lw_test(${name} ${label} $<TARGET_FILE:${program}_${label}>)
+	endforeach()
+	lw_glob(scripts test/${label}/test_*.sh)
+	foreach(script IN LISTS scripts)
+		get_filename_component(name ${script} NAME_WE)
+		string(REGEX REPLACE "^test_" "" name ${name})
+		lw_test(${name}_sh ${label} bash ${script})
+	endforeach()
+endfunction()
+
+# Each test/bench/NAME.c is a program of its own; test/bench/run.sh runs them.
+function(lw_benches folder)
+	lw_glob(sources ${folder}/*.c)
+	foreach(source IN LISTS sources)
+		get_filename_component(name ${source} NAME_WE)
+		add_executable(${name} ${source})
+		set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/bench)
+		target_link_libraries(${name} PRIVATE lw_test_common)
+	endforeach()
+endfunction()
+
+# Headers, library and pkg-config file, which finds its prefix from where it lies.
+function(lw_install name)
+	file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+	configure_file(${CMAKE_SOURCE_DIR}/cmake/${name}.pc.in ${CMAKE_BINARY_DIR}/${name}.pc @ONLY)
+	install(TARGETS ${name} LIBRARY)
+	install(DIRECTORY ${CMAKE_SOURCE_DIR}/lib/include/${name} TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
+	install(FILES ${CMAKE_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of drivers: all there are, in order of preference. */
+#include "drivers/null/null.h"
+#include "drivers/tcp/tcp.h"
+#include "lib/sched/driver.h"
+
+const struct lw_driver_ops *const lw_drivers[] = {
+	&lw_tcp_ops,
+	&lw_null_ops,
+};
+const size_t lw_drivers_count = sizeof(lw_drivers) / sizeof(lw_drivers[0]);
+_Static_assert(sizeof(lw_drivers) / sizeof(lw_drivers[0]) <= LW_MAX_DRIVERS, "raise LW_MAX_DRIVERS");

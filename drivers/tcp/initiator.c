@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Initiator lanes: one connection each, requests pipelined on it.
+ *
+ * lane->inflight is the order of the stream in both directions. unsent points at the first slice whose request is not sent
+ * completely; what is before it waits for answers, which come in the same order. One sendmsg gathers headers and bodies of many slices, one
+ * recvmsg scatters statuses and bodies straight into their destinations.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "drivers/tcp/tcp.h"
+#include "lib/engine.h"
+
+_Static_assert(sizeof(struct tcp_lane) <= TCP_LANE_BYTES, "the driver's part fits into a lane");
+_Static_assert(sizeof(struct tcp_slice) <= sizeof(((struct lw_slice *)NULL)->own), "the driver's part fits into a slice");
+
+static struct tcp_lane *own_of(struct lw_lane *lane)
+{
+	return (struct tcp_lane *)(void *)lane->own;
+}
+
+static struct lw_lane *lane_of(struct tcp_sock *sock)
+{
+	return (struct lw_lane *)(void *)((char *)sock - offsetof(struct lw_lane, own));
+}
+
+static struct tcp_slice *part_of(struct lw_slice *slice)
+{
+	return (struct tcp_slice *)(void *)slice->own;
+}
+
+static uint64_t request_bytes(const struct lw_slice *slice)
+{
+	return TCP_HEADER_BYTES + (slice->op == LW_WRITE ? slice->length : 0);
+}
+
+static uint64_t status_bytes(const struct tcp_lane *own)
+{
+	return own->version >= 2 ? TCP_STATUS_BYTES : 0;
+}
+
+static uint64_t answer_bytes(const struct tcp_lane *own, const struct lw_slice *slice)
+{
+	return status_bytes(own) + (slice->op == LW_READ ? slice->length : 0);
+}
+
+static enum lw_reason reason_of(int error)
+{
+	switch (error) {
+	case EFAULT:
+		return LW_REASON_FAULT;
+	case ENOBUFS:
+	case ENOMEM:
+		return LW_REASON_RESOURCES;
+	default:
+		return LW_REASON_RESET;
+	}
+}
+
+/* Adds what is left of a piece of which done bytes are through. */
+static void add_piece(struct iovec *iov, int *count, void *memory, uint64_t length, uint64_t done)
+{
+	if (done >= length)
+		return;
+	iov[*count].iov_base = (char *)memory + done;
+	iov[(*count)++].iov_len = length - done;
+}
+
+static uint64_t minus(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* Counts sent bytes for the slices from unsent on. */
+static void note_sent(struct lw_lane *lane, uint64_t bytes)
+{
+	struct tcp_lane *own = own_of(lane);
+
+	if (own->hello_sent < TCP_HEADER_BYTES && bytes > 0) {
+		uint64_t here = TCP_HEADER_BYTES - own->hello_sent;
+
+		here = here < bytes ? here : bytes;
+		own->hello_sent = (uint8_t)(own->hello_sent + here);
+		bytes -= here;
+	}
+	while (bytes > 0) {
+		struct lw_slice *slice = own->unsent;
+		struct tcp_slice *part = part_of(slice);
+		uint64_t left = request_bytes(slice) - part->sent;
+		uint64_t here = left < bytes ? left : bytes;
+
+		slice->started = true;
+		part->sent += here;
+		bytes -= here;
+		if (here < left)
+			return;
+		own->unsent = TAILQ_NEXT(slice, link);
+		/* v1 has no answer to a WRITE: sent is all that can be known. */
+		if (own->version < 2 && slice->op == LW_WRITE)
+			lw_slice_done(lane, slice, LW_REASON_NONE);
+	}
+}
+
+/* Sends as much as the kernel takes. False: the lane is down. */
+static bool send_some(struct lw_lane *lane)
+{
+	struct tcp_lane *own = own_of(lane);
+
+	for (int calls = 0; own->sock.writable; calls++) {
+		struct iovec iov[TCP_IOVS];
+		struct msghdr message = {.msg_iov = iov};
+		struct lw_slice *slice = own->unsent;
+		uint64_t asked = 0;
+		int count = 0;
+		ssize_t sent;
+
+		add_piece(iov, &count, own->hello, TCP_HEADER_BYTES, own->hello_sent);
+		for (; slice != NULL && count <= TCP_IOVS - 2; slice = TAILQ_NEXT(slice, link)) {
+			struct tcp_slice *part = part_of(slice);
+
+			add_piece(iov, &count, part->header, TCP_HEADER_BYTES, part->sent);
+			if (slice->op == LW_WRITE)
+				add_piece(iov, &count, (void *)(uintptr_t)slice->local, slice->length,
+				          minus(part->sent, TCP_HEADER_BYTES));
+		}
+		if (count == 0)
+			return true;
+		if (calls == TCP_CALLS) {
+			tcp_sock_wake(&own->sock);
+			return true;
+		}
+		for (int i = 0; i < count; i++)
+			asked += iov[i].iov_len;
+		message.msg_iovlen = (size_t)count;
+		sent = sendmsg(own->sock.io.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			own->sock.writable = false;
+			return true;
+		}
+		if (sent < 0) {
+			lw_lane_down(lane, reason_of(errno));
+			return false;
+		}
+		lw_count(&lane->stats.calls, 1);
+		if ((uint64_t)sent < asked)
+			own->sock.writable = false;
+		note_sent(lane, (uint64_t)sent);
+	}
+	return true;
+}
+
+/* A slice was refused: the server has looked at nothing behind it and closes. What follows may be sent again elsewhere. */
+static void refused(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason reason)
+{
+	struct lw_slice *later;
+
+	for (later = TAILQ_NEXT(slice, link); later != NULL; later = TAILQ_NEXT(later, link)) {
+		later->started = false;
+		later->attempts = 0;
+	}
+	lw_slice_done(lane, slice, reason);
+	lw_lane_down(lane, LW_REASON_RESET);
+}
+
+/* Looks at a whole status. LW_REASON_NONE if it is OK. */
+static enum lw_reason read_status(uint64_t word)
+{
+	if (word == tcp_status_word(TCP_STATUS_OK))
+		return LW_REASON_NONE;
+	if (word == tcp_status_word(TCP_STATUS_REFUSED))
+		return LW_REASON_REFUSED;
+	if (word == tcp_status_word(TCP_STATUS_INCARNATION))
+		return LW_REASON_RESTARTED;
+	return LW_REASON_PROTOCOL;
+}
+
+/* Hands received bytes to the slices in order. False: the lane is down. */
+static bool note_received(struct lw_lane *lane, uint64_t bytes)
+{
+	struct tcp_lane *own = own_of(lane);
+	enum lw_reason reason;
+
+	if (own->greeting) {
+		uint64_t here = TCP_STATUS_BYTES - own->status_have;
+
+		here = here < bytes ? here : bytes;
+		own->status_have = (uint8_t)(own->status_have + here);
+		bytes -= here;
+		if (own->status_have < TCP_STATUS_BYTES)
+			return true;
+		own->greeting = false;
+		reason = read_status(own->hello_status);
+		if (reason != LW_REASON_NONE) {
+			lw_lane_down(lane, reason);
+			return false;
+		}
+	}
+	while (bytes > 0) {
+		struct lw_slice *slice = TAILQ_FIRST(&lane->inflight);
+		struct tcp_slice *part = part_of(slice);
+		uint64_t left = answer_bytes(own, slice) - part->received;
+		uint64_t here = left < bytes ? left : bytes;
+		bool judged = part->received >= status_bytes(own);
+
+		part->received += here;
+		bytes -= here;
+		if (!judged && part->received >= TCP_STATUS_BYTES) {
+			reason = read_status(part->status);
+			if (reason == LW_REASON_REFUSED) {
+				refused(lane, slice, reason);
+				return false;
+			}
+			if (reason != LW_REASON_NONE) {
+				lw_lane_down(lane, reason);
+				return false;
+			}
+			/* OK before the last byte was stored can't be: the peer does not speak the protocol. */
+			if (slice == own->unsent) {
+				lw_lane_down(lane, LW_REASON_PROTOCOL);
+				return false;
+			}
+		}
+		if (here < left)
+			return true;
+		lw_slice_done(lane, slice, LW_REASON_NONE);
+	}
+	return true;
+}
+
+/* What the answers to the requests that were sent, even in part, will fill. */
+static int expected(struct lw_lane *lane, struct iovec *iov)
+{
+	struct tcp_lane *own = own_of(lane);
+	struct lw_slice *slice;
+	int count = 0;
+
+	if (own->greeting)
+		add_piece(iov, &count, &own->hello_status, TCP_STATUS_BYTES, own->status_have);
+	TAILQ_FOREACH(slice, &lane->inflight, link) {
+		struct tcp_slice *part = part_of(slice);
+
+		if (!slice->started || count > TCP_IOVS - 2)
+			break;
+		add_piece(iov, &count, &part->status, status_bytes(own), part->received);
+		/* A refusal is all that may come to a READ that is sent in part only; its body is not asked for yet. */
+		if (slice == own->unsent)
+			break;
+		if (slice->op == LW_READ)
+			add_piece(iov, &count, (void *)(uintptr_t)slice->local, slice->length,
+			          minus(part->received, status_bytes(own)));
+	}
+	return count;
+}
+
+/* Receives what is there. False: the lane is down. */
+static bool receive_some(struct lw_lane *lane)
+{
+	struct tcp_lane *own = own_of(lane);
+
+	for (int calls = 0; own->sock.readable; calls++) {
+		struct iovec iov[TCP_IOVS];
+		struct msghdr message = {.msg_iov = iov};
+		int count = expected(lane, iov);
+		uint64_t asked = 0;
+		char unasked;
+		ssize_t got;
+
+		if (calls == TCP_CALLS) {
+			tcp_sock_wake(&own->sock);
+			return true;
+		}
+		/* Nothing is due: an end of the stream is all that can be read. */
+		if (count == 0)
+			got = recv(own->sock.io.fd, &unasked, 1, MSG_DONTWAIT);
+		else
+			message.msg_iovlen = (size_t)count, got = recvmsg(own->sock.io.fd, &message, MSG_DONTWAIT);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			own->sock.readable = false;
+			return true;
+		}
+		if (got <= 0 || count == 0) {
+			lw_lane_down(lane, got > 0 ? LW_REASON_PROTOCOL : got == 0 ? LW_REASON_RESET : reason_of(errno));
+			return false;
+		}
+		lw_count(&lane->stats.calls, 1);
+		for (int i = 0; i < count; i++)
+			asked += iov[i].iov_len;
+		/* Less than asked for: the socket is empty, and epoll tells when that changes. */
+		if ((uint64_t)got < asked)
+			own->sock.readable = false;
+		if (!note_received(lane, (uint64_t)got))
+			return false;
+	}
+	return true;
+}
+
+static bool finish_connect(struct lw_lane *lane)
+{
+	struct tcp_lane *own = own_of(lane);
+	socklen_t length = sizeof(int);
+	int error = 0;
+
+	if (!own->sock.writable && !own->sock.broken)
+		return false;
+	if (getsockopt(own->sock.io.fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
+		lw_lane_down(lane, LW_REASON_UNREACHABLE);
+		return false;
+	}
+	own->sock.broken = false;
+	own->connected = true;
+	lw_lane_up(lane);
+	return true;
+}
+
+static void work(struct tcp_sock *sock)
+{
+	struct lw_lane *lane = lane_of(sock);
+	struct tcp_lane *own = own_of(lane);
+
+	if (!own->connected && !finish_connect(lane))
+		return;
+	/* Answers first: they may tell why the connection broke, and what need not be sent any more. */
+	if (sock->broken)
+		sock->readable = true;
+	if (!receive_some(lane))
+		return;
+	send_some(lane);
+}
+
+int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
+{
+	struct tcp_lane *own = own_of(lane);
+	struct lw_engine *engine = lane->worker->engine;
+	struct tcp_worker *worker = lane->worker->driver_context[lane->driver];
+	uint8_t next = own->next_addr;
+	const struct sockaddr_storage *addr;
+	int fd, error;
+
+	memset(own, 0, sizeof(*own));
+	own->sock.io.fd = -1;
+	if (view->data.count == 0)
+		return -EHOSTUNREACH;
+	addr = &view->data.addr[next % view->data.count];
+	own->next_addr = (uint8_t)((next + 1) % view->data.count);
+	own->version = view->tcp_version < engine->config.tcp_proto ? view->tcp_version : (uint8_t)engine->config.tcp_proto;
+	own->hello_sent = TCP_HEADER_BYTES;
+	if (view->incarnation != 0 && own->version >= 2) {
+		tcp_header_put(own->hello, (struct tcp_header){.addr = view->incarnation, .op = TCP_OP_V2 | TCP_OP_HELLO});
+		own->hello_sent = 0;
+		own->greeting = true;
+	}
+	fd = socket(addr->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	tcp_sock_init(&own->sock, worker, fd, work);
+	tcp_sock_options(engine, fd);
+	if (connect(fd, (const struct sockaddr *)addr, lw_sockaddr_length(addr)) != 0 && errno != EINPROGRESS &&
+	    errno != EINTR) {
+		error = -errno;
+		goto fail;
+	}
+	error = lw_worker_io_add(lane->worker, &own->sock.io, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+	if (error == 0)
+		return 0;
+fail:
+	close(fd);
+	own->sock.io.fd = -1;
+	return error;
+}
+
+void tcp_lane_close(struct lw_lane *lane)
+{
+	struct tcp_lane *own = own_of(lane);
+
+	/* What the kernel still holds of unconfirmed requests must not arrive after they ended. */
+	tcp_sock_close(&own->sock, !TAILQ_EMPTY(&lane->inflight));
+	own->unsent = NULL;
+	own->connected = false;
+}
+
+void tcp_post(struct lw_lane *lane, struct lw_slice *slice)
+{
+	struct tcp_lane *own = own_of(lane);
+	struct tcp_slice *part = part_of(slice);
+	uint8_t op = (uint8_t)((slice->op == LW_WRITE ? TCP_OP_WRITE : TCP_OP_READ) | (own->version >= 2 ? TCP_OP_V2 : 0));
+
+	tcp_header_put(part->header, (struct tcp_header){.size = slice->length, .addr = slice->remote, .op = op});
+	part->sent = 0;
+	part->received = 0;
+	if (own->unsent == NULL)
+		own->unsent = slice;
+}
+
+void tcp_flush(struct lw_lane *lane)
+{
+	if (lw_lane_state(lane) == LW_LANE_UP)
+		send_some(lane);
+}
+
+bool tcp_unpost(struct lw_lane *lane, struct lw_slice *slice)
+{
+	struct tcp_lane *own = own_of(lane);
+
+	if (slice->started)
+		return false;
+	if (own->unsent == slice)
+		own->unsent = TAILQ_NEXT(slice, link);
+	return true;
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Served connections: a peer's requests, checked against what is registered and offered, and carried out in place.
+ *
+ * Bytes arrive in the connection's staging area, out of which headers and the beginnings of bodies are taken; the rest of a
+ * body is received straight into its destination, with the staging area behind it for what follows. Answers wait in a bounded
+ * queue; while it is full nothing more is read, so a peer that does not read its answers stalls only itself.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "drivers/tcp/tcp.h"
+#include "lib/engine.h"
+#include "lib/log.h"
+
+#define ACKS        64u
+
+/* An answer that waits. addr 0: length counts status frames that say OK; else length bytes of memory, after a status if v2. */
+struct reply {
+	uint64_t addr;
+	uint64_t length;
+	bool status;
+};
+
+struct block {
+	unsigned char staging[TCP_STAGING];
+	struct reply replies[(TCP_BLOCK_BYTES - TCP_STAGING) / sizeof(struct reply)];
+};
+_Static_assert(sizeof(struct block) <= TCP_BLOCK_BYTES, "a block holds staging and replies");
+#define REPLIES (sizeof(((struct block *)NULL)->replies) / sizeof(struct reply))
+
+struct tcp_served {
+	struct tcp_sock sock;
+	LIST_ENTRY(tcp_served) link;
+	struct lw_lane *lane;
+	struct block *block;
+	uint32_t block_index;
+	uint32_t begin, end; /* unused bytes of staging */
+	/* the WRITE that is coming in */
+	uint64_t dest, left;
+	bool confirm;
+	/* answers: a ring of replies */
+	uint32_t first, count;
+	uint64_t sent; /* of the first */
+	/* the end */
+	bool closing; /* a refusal is queued: nothing is served any more */
+	uint32_t refusal_at_ms;
+	uint64_t refusal; /* status word to send last; 0: none */
+	uint8_t refusal_sent;
+	bool shut;
+};
+
+_Static_assert(sizeof(struct tcp_served) <= TCP_LANE_BYTES, "a served connection fits into a lane");
+
+static const uint64_t ok_frames[ACKS] = {
+#define OK4 TCP_STATUS_MAGIC << 32, TCP_STATUS_MAGIC << 32, TCP_STATUS_MAGIC << 32, TCP_STATUS_MAGIC << 32
+#define OK16 OK4, OK4, OK4, OK4
+	OK16, OK16, OK16, OK16};
+_Static_assert(TCP_STATUS_OK == 0 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the frames are written as they go out");
+
+static struct lw_lane *lane_of(struct tcp_served *served)
+{
+	return served->lane;
+}
+
+static struct reply *reply_at(struct tcp_served *served, uint32_t i)
+{
+	return &served->block->replies[(served->first + i) % REPLIES];
+}
+
+static void end_served(struct tcp_served *served, bool abort)
+{
+	struct tcp_worker *worker = served->sock.worker;
+
+	tcp_sock_close(&served->sock, abort);
+	LIST_REMOVE(served, link);
+	worker->served_count--;
+	worker->free_blocks[worker->free_count++] = served->block_index;
+	lw_lane_serve_end(served->lane);
+}
+
+static bool queue_full(const struct tcp_served *served)
+{
+	return served->count == REPLIES;
+}
+
+static void queue(struct tcp_served *served, struct reply reply)
+{
+	/* Confirmations side by side are one entry. */
+	if (reply.addr == 0 && served->count > 0) {
+		struct reply *last = reply_at(served, served->count - 1);
+
+		if (last->addr == 0) {
+			last->length += reply.length;
+			return;
+		}
+	}
+	*reply_at(served, served->count) = reply;
+	served->count++;
+}
+
+static void refuse(struct tcp_served *served, enum tcp_status code, bool status)
+{
+	served->closing = true;
+	served->refusal_at_ms = served->sock.worker->worker->now_ms;
+	served->refusal = status ? tcp_status_word(code) : 0;
+	served->refusal_sent = status ? 0 : TCP_STATUS_BYTES;
+}
+
+static bool offered(struct tcp_served *served, uint64_t addr, uint64_t size, uint32_t access)
+{
+	struct lw_engine *engine = served->sock.worker->tcp->engine;
+	const struct lw_rangemap *map = atomic_load_explicit(&engine->memory, memory_order_acquire);
+	const struct lw_range *first;
+
+	return lw_rangemap_covers(map, addr, size, access, &first);
+}
+
+/* Acts on one header. */
+static void begin_request(struct tcp_served *served, struct tcp_header header)
+{
+	struct lw_engine *engine = served->sock.worker->tcp->engine;
+	bool v2 = (header.op & TCP_OP_V2) != 0;
+	uint8_t op = header.op & (uint8_t)~TCP_OP_V2;
+
+	if (op == TCP_OP_HELLO && v2 && header.size == 0) {
+		if (header.addr == engine->incarnation)
+			queue(served, (struct reply){.length = 1});
+		else
+			refuse(served, TCP_STATUS_INCARNATION, true);
+		return;
+	}
+	/* As the reference does, everything that is not WRITE is a READ. */
+	if (!offered(served, header.addr, header.size, op == TCP_OP_WRITE ? LW_ACCESS_REMOTE_WRITE : LW_ACCESS_REMOTE_READ)) {
+		refuse(served, TCP_STATUS_REFUSED, v2);
+		return;
+	}
+	if (op == TCP_OP_WRITE) {
+		served->dest = header.addr;
+		served->left = header.size;
+		served->confirm = v2;
+	} else {
+		queue(served, (struct reply){.addr = header.addr, .length = header.size, .status = v2});
+	}
+}
+
+static void stored(struct tcp_served *served, uint64_t bytes)
+{
+	struct lw_lane *lane = lane_of(served);
+
+	served->dest += bytes;
+	served->left -= bytes;
+	lw_count(&lane->stats.rx_bytes, bytes);
+	lw_count(&served->sock.worker->worker->served_bytes, bytes);
+	if (served->left != 0)
+		return;
+	lw_count(&lane->stats.slices, 1);
+	if (served->confirm)
+		queue(served, (struct reply){.length = 1});
+}
+
+/* Takes requests out of the staging area as far as it and the queue of answers go. */
+static void parse(struct tcp_served *served)
+{
+	unsigned char *staging = served->block->staging;
+
+	while (!served->closing && !queue_full(served) && served->begin < served->end) {
+		uint32_t have = served->end - served->begin;
+
+		if (served->left != 0) {
+			uint32_t here = served->left < have ? (uint32_t)served->left : have;
+
+			memcpy((void *)(uintptr_t)served->dest, staging + served->begin, here);
+			served->begin += here;
+			stored(served, here);
+			continue;
+		}
+		if (have < TCP_HEADER_BYTES)
+			break;
+		served->begin += TCP_HEADER_BYTES;
+		begin_request(served, tcp_header_get(staging + served->begin - TCP_HEADER_BYTES));
+	}
+	if (served->begin == served->end) {
+		served->begin = 0;
+		served->end = 0;
+	} else if (served->begin > 0 && served->end - served->begin < TCP_HEADER_BYTES) {
+		memmove(staging, staging + served->begin, served->end - served->begin);
+		served->end -= served->begin;
+		served->begin = 0;
+	}
+}
+
+/* Reads and carries out requests. False: the connection is gone. */
+static bool receive_some(struct tcp_served *served)
+{
+	struct lw_lane *lane = lane_of(served);
+
+	for (int calls = 0; served->sock.readable && !served->closing && !queue_full(served); calls++) {
+		struct iovec iov[2];
+		struct msghdr message = {.msg_iov = iov};
+		uint64_t direct = served->left;
+		int count = 0;
+		ssize_t got;
+
+		if (calls == TCP_CALLS) {
+			tcp_sock_wake(&served->sock);
+			return true;
+		}
+		/* left is not 0 only when the staging area is used up. */
+		if (direct != 0)
+			iov[count++] = (struct iovec){(void *)(uintptr_t)served->dest, direct};
+		iov[count++] = (struct iovec){served->block->staging + served->end, TCP_STAGING - served->end};
+		message.msg_iovlen = (size_t)count;
+		got = recvmsg(served->sock.io.fd, &message, MSG_DONTWAIT);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			served->sock.readable = false;
+			return true;
+		}
+		if (got <= 0) {
+			end_served(served, false);
+			return false;
+		}
+		lw_count(&lane->stats.calls, 1);
+		if ((uint64_t)got < direct + (TCP_STAGING - served->end))
+			served->sock.readable = false;
+		if (direct != 0) {
+			uint64_t here = (uint64_t)got < direct ? (uint64_t)got : direct;
+
+			stored(served, here);
+			got -= (ssize_t)here;
+		}
+		served->end += (uint32_t)got;
+		parse(served);
+	}
+	return true;
+}
+
+static int gather(struct tcp_served *served, struct iovec *iov)
+{
+	uint64_t done = served->sent;
+	int count = 0;
+
+	for (uint32_t i = 0; i < served->count && count <= TCP_IOVS - 3; i++, done = 0) {
+		struct reply *reply = reply_at(served, i);
+		uint64_t status = reply->status ? TCP_STATUS_BYTES : 0;
+
+		if (reply->addr == 0) {
+			uint64_t bytes = reply->length * TCP_STATUS_BYTES - done;
+
+			/* More than the constant holds: what remains goes with the next call. */
+			if (bytes > sizeof(ok_frames) - done % TCP_STATUS_BYTES) {
+				bytes = sizeof(ok_frames) - done % TCP_STATUS_BYTES;
+				iov[count++] = (struct iovec){(char *)(uintptr_t)ok_frames + done % TCP_STATUS_BYTES, bytes};
+				return count;
+			}
+			iov[count++] = (struct iovec){(char *)(uintptr_t)ok_frames + done % TCP_STATUS_BYTES, bytes};
+			continue;
+		}
+		if (done < status)
+			iov[count++] = (struct iovec){(char *)(uintptr_t)ok_frames + done, status - done};
+		done = done < status ? status : done;
+		iov[count++] = (struct iovec){(void *)(uintptr_t)(reply->addr + (done - status)), reply->length - (done - status)};
+	}
+	if (count == 0 && served->refusal_sent < TCP_STATUS_BYTES && served->closing)
+		iov[count++] = (struct iovec){(char *)&served->refusal + served->refusal_sent,
+		                              TCP_STATUS_BYTES - served->refusal_sent};
+	return count;
+}
+
+static void note_sent(struct tcp_served *served, uint64_t bytes)
+{
+	struct lw_lane *lane = lane_of(served);
+
+	while (bytes > 0 && served->count > 0) {
+		struct reply *reply = reply_at(served, 0);
+		uint64_t whole = reply->addr == 0 ? reply->length * TCP_STATUS_BYTES
+		                                  : reply->length + (reply->status ? TCP_STATUS_BYTES : 0);
+		uint64_t here = whole - served->sent < bytes ? whole - served->sent : bytes;
+
+		served->sent += here;
+		bytes -= here;
+		if (served->sent < whole)
+			break;
+		if (reply->addr != 0) {
+			lw_count(&lane->stats.tx_bytes, reply->length);
+			lw_count(&lane->stats.slices, 1);
+			lw_count(&served->sock.worker->worker->served_bytes, reply->length);
+		}
+		served->sent = 0;
+		served->first = (served->first + 1) % REPLIES;
+		served->count--;
+	}
+	if (served->count == 0)
+		served->refusal_sent = (uint8_t)(served->refusal_sent + bytes);
+}
+
+/* Sends answers. False: the connection is gone. */
+static bool send_some(struct tcp_served *served)
+{
+	struct lw_lane *lane = lane_of(served);
+
+	for (int calls = 0; served->sock.writable; calls++) {
+		struct iovec iov[TCP_IOVS];
+		struct msghdr message = {.msg_iov = iov};
+		int count = gather(served, iov);
+		uint64_t asked = 0;
+		ssize_t sent;
+
+		if (count == 0)
+			return true;
+		if (calls == TCP_CALLS) {
+			tcp_sock_wake(&served->sock);
+			return true;
+		}
+		for (int i = 0; i < count; i++)
+			asked += iov[i].iov_len;
+		message.msg_iovlen = (size_t)count;
+		sent = sendmsg(served->sock.io.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			served->sock.writable = false;
+			return true;
+		}
+		if (sent < 0) {
+			end_served(served, true);
+			return false;
+		}
+		lw_count(&lane->stats.calls, 1);
+		if ((uint64_t)sent < asked)
+			served->sock.writable = false;
+		note_sent(served, (uint64_t)sent);
+	}
+	return true;
+}
+
+/* After a refusal: all answers are sent; the peer's end is awaited while its bytes are read away. A close at once could reset the
+ * connection before the status was read. */
+static void linger(struct tcp_served *served)
+{
+	uint32_t now_ms = served->sock.worker->worker->now_ms;
+	ssize_t got = -1;
+
+	if (served->count > 0 || served->refusal_sent < TCP_STATUS_BYTES) {
+		if (now_ms - served->refusal_at_ms > TCP_LINGER_MS)
+			end_served(served, true);
+		return;
+	}
+	if (!served->shut)
+		shutdown(served->sock.io.fd, SHUT_WR);
+	served->shut = true;
+	for (int calls = 0; calls < TCP_CALLS; calls++) {
+		/* MSG_TRUNC on a TCP socket throws bytes away without a copy. */
+		got = recv(served->sock.io.fd, NULL, (size_t)1 << 20, MSG_DONTWAIT | MSG_TRUNC);
+		if (got <= 0)
+			break;
+	}
+	if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR) || now_ms - served->refusal_at_ms > TCP_LINGER_MS)
+		end_served(served, false);
+	else if (got > 0)
+		tcp_sock_wake(&served->sock);
+}
+
+static void work(struct tcp_sock *sock)
+{
+	struct tcp_served *served = (struct tcp_served *)(void *)sock;
+	bool full;
+
+	/* A reset: what is in the socket's buffer belongs to requests that their initiator has given up. */
+	if (sock->broken) {
+		end_served(served, true);
+		return;
+	}
+	do {
+		parse(served);
+		if (!receive_some(served))
+			return;
+		full = queue_full(served);
+		if (!send_some(served))
+			return;
+		/* Room in the queue again: go on with what waits in the staging area and the socket. */
+	} while (full && !queue_full(served));
+	if (served->closing)
+		linger(served);
+}
+
+void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)
+{
+	static struct lw_log_limit limit;
+	struct tcp_served *served;
+	struct lw_lane *lane = NULL;
+
+	if (worker->free_count > 0)
+		lane = lw_lane_serve(worker->worker, worker->driver, peer);
+	if (lane == NULL) {
+		lw_log_limited(&limit, LW_LOG_WARNING,
+		               "a connection of %s was refused: all are in use, see the settings tcp_max_served and max_lanes",
+		               peer);
+		close(fd);
+		return;
+	}
+	served = (struct tcp_served *)(void *)lane->own;
+	memset(served, 0, sizeof(*served));
+	served->lane = lane;
+	served->block_index = worker->free_blocks[--worker->free_count];
+	served->block = (struct block *)(void *)(worker->blocks + served->block_index * TCP_BLOCK_BYTES);
+	served->refusal_sent = TCP_STATUS_BYTES;
+	tcp_sock_init(&served->sock, worker, fd, work);
+	tcp_sock_options(worker->tcp->engine, fd);
+	LIST_INSERT_HEAD(&worker->served, served, link);
+	worker->served_count++;
+	if (lw_worker_io_add(worker->worker, &served->sock.io, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) != 0)
+		end_served(served, true);
+}
+
+void tcp_serve_tick(struct tcp_worker *worker)
+{
+	struct tcp_served *served;
+
+	LIST_FOREACH(served, &worker->served, link)
+		if (served->closing)
+			tcp_sock_wake(&served->sock);
+}
+
+void tcp_serve_end_all(struct tcp_worker *worker)
+{
+	struct tcp_served *served;
+
+	while ((served = LIST_FIRST(&worker->served)) != NULL)
+		end_served(served, true);
+}
+
+static bool overlaps(uint64_t addr, uint64_t length, uint64_t from, uint64_t to)
+{
+	return length != 0 && addr < to && addr + length > from;
+}
+
+void tcp_revoke(void *worker_context, uint64_t addr, uint64_t end)
+{
+	struct tcp_worker *worker = worker_context;
+	struct tcp_served *served, *next;
+
+	for (served = LIST_FIRST(&worker->served); served != NULL; served = next) {
+		bool inside = overlaps(served->dest, served->left, addr, end);
+
+		next = LIST_NEXT(served, link);
+		for (uint32_t i = 0; i < served->count && !inside; i++)
+			inside = reply_at(served, i)->addr != 0 &&
+			         overlaps(reply_at(served, i)->addr, reply_at(served, i)->length, addr, end);
+		if (inside)
+			end_served(served, true);
+	}
+}

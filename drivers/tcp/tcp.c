@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The driver's table, its listener, and what both kinds of connections need. */
+#include "drivers/tcp/tcp.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "lib/engine.h"
+#include "lib/log.h"
+
+#define BACKLOG        512
+#define ACCEPTS        16 /* in a row, before other work of the control thread */
+#define ACCEPT_REST_MS 50 /* pause when descriptors are short */
+
+void tcp_sock_wake(struct tcp_sock *sock)
+{
+	if (sock->ready)
+		return;
+	sock->ready = true;
+	sock->worker->ready_count++;
+	TAILQ_INSERT_TAIL(&sock->worker->ready, sock, link);
+}
+
+static void sleep_sock(struct tcp_sock *sock)
+{
+	if (!sock->ready)
+		return;
+	sock->ready = false;
+	sock->worker->ready_count--;
+	TAILQ_REMOVE(&sock->worker->ready, sock, link);
+}
+
+static void on_events(struct lw_io *io, uint32_t events)
+{
+	struct tcp_sock *sock = (struct tcp_sock *)(void *)io;
+
+	if ((events & (EPOLLIN | EPOLLRDHUP)) != 0)
+		sock->readable = true;
+	if ((events & EPOLLOUT) != 0)
+		sock->writable = true;
+	if ((events & (EPOLLERR | EPOLLHUP)) != 0)
+		sock->broken = true;
+	tcp_sock_wake(sock);
+}
+
+void tcp_sock_init(struct tcp_sock *sock, struct tcp_worker *worker, int fd, void (*work)(struct tcp_sock *sock))
+{
+	*sock = (struct tcp_sock){.io = {.fd = fd, .ready = on_events}, .worker = worker, .work = work};
+}
+
+void tcp_sock_close(struct tcp_sock *sock, bool abort)
+{
+	sleep_sock(sock);
+	if (sock->io.fd < 0)
+		return;
+	lw_worker_io_del(sock->worker->worker, &sock->io);
+	if (abort) {
+		struct sockaddr none = {.sa_family = AF_UNSPEC};
+
+		connect(sock->io.fd, &none, sizeof(none));
+	} else {
+		shutdown(sock->io.fd, SHUT_RDWR);
+	}
+	close(sock->io.fd);
+	sock->io.fd = -1;
+}
+
+void tcp_sock_options(const struct lw_engine *engine, int fd)
+{
+	const char *congestion = engine->config.tcp_congestion;
+	int on = 1;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	if (congestion[0] != '\0')
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
+}
+
+static int tcp_open(struct lw_engine *engine, void **context, char *why, size_t why_size)
+{
+	struct tcp_engine *tcp = calloc(1, sizeof(*tcp));
+	int error = -ENOMEM;
+
+	if (tcp == NULL)
+		goto fail;
+	tcp->engine = engine;
+	tcp->workers = calloc(engine->worker_count, sizeof(tcp->workers[0]));
+	if (tcp->workers == NULL)
+		goto fail;
+	error = lw_listen_random(&engine->address.addr[0], (uint16_t)engine->config.port_min,
+	                         (uint16_t)engine->config.port_max, BACKLOG, &tcp->listen_fd, &tcp->port);
+	if (error != 0)
+		goto fail;
+	*context = tcp;
+	return 0;
+fail:
+	snprintf(why, why_size, "no port for data connections: %s", strerror(-error));
+	if (tcp != NULL)
+		free(tcp->workers);
+	free(tcp);
+	return error;
+}
+
+static void tcp_close(void *context)
+{
+	struct tcp_engine *tcp = context;
+
+	close(tcp->listen_fd);
+	free(tcp->workers);
+	free(tcp);
+}
+
+static void tcp_describe(void *context, struct lw_desc *desc)
+{
+	const struct tcp_engine *tcp = context;
+
+	desc->tcp_port = tcp->port;
+	desc->tcp_version = 2;
+}
+
+/* A connection on its way from the control thread to a worker; the control thread frees it afterwards. */
+struct handover {
+	struct lw_command command;
+	struct lw_ctrl_job job;
+	struct tcp_worker *worker;
+	int fd;
+	char peer[80];
+};
+
+static void handover_free(struct lw_ctrl_job *job)
+{
+	free((char *)job - offsetof(struct handover, job));
+}
+
+static void handover_run(struct lw_worker *worker, struct lw_command *command)
+{
+	struct handover *handover = (struct handover *)(void *)command;
+
+	tcp_serve(handover->worker, handover->fd, handover->peer);
+	handover->job.run = handover_free;
+	lw_ctrl_post(worker->engine->ctrl, &handover->job);
+}
+
+static void accept_some(void *arg)
+{
+	static struct lw_log_limit limit;
+	struct tcp_engine *tcp = arg;
+
+	for (int i = 0; i < ACCEPTS; i++) {
+		struct sockaddr_storage addr;
+		socklen_t length = sizeof(addr);
+		struct handover *handover;
+		int fd = accept4(tcp->listen_fd, (struct sockaddr *)&addr, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd < 0) {
+			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+				lw_log_limited(&limit, LW_LOG_WARNING, "connections wait to be accepted: %s", strerror(errno));
+				lw_ctrl_watch_pause(tcp->engine->ctrl, tcp->watch, ACCEPT_REST_MS);
+			}
+			if (errno != EINTR && errno != ECONNABORTED)
+				return;
+			continue;
+		}
+		handover = calloc(1, sizeof(*handover));
+		if (handover == NULL) {
+			close(fd);
+			return;
+		}
+		handover->command.run = handover_run;
+		handover->worker = tcp->workers[tcp->next++ % tcp->worker_count];
+		handover->fd = fd;
+		lw_sockaddr_format(&addr, handover->peer, sizeof(handover->peer));
+		lw_worker_send(handover->worker->worker, &handover->command);
+	}
+}
+
+static int tcp_start(void *context)
+{
+	struct tcp_engine *tcp = context;
+
+	return lw_ctrl_watch(tcp->engine->ctrl, tcp->listen_fd, accept_some, tcp, &tcp->watch);
+}
+
+static void tcp_stop(void *context)
+{
+	struct tcp_engine *tcp = context;
+
+	lw_ctrl_unwatch(tcp->engine->ctrl, tcp->watch);
+}
+
+static int tcp_worker_open(void *context, struct lw_worker *worker, void **worker_context)
+{
+	struct tcp_engine *tcp = context;
+	uint32_t served = (uint32_t)tcp->engine->config.tcp_max_served;
+	struct tcp_worker *own = calloc(1, sizeof(*own));
+
+	if (own == NULL)
+		return -ENOMEM;
+	own->tcp = tcp;
+	own->worker = worker;
+	for (uint32_t i = 0; i < lw_drivers_count; i++)
+		if (lw_drivers[i] == &lw_tcp_ops)
+			own->driver = i;
+	TAILQ_INIT(&own->ready);
+	LIST_INIT(&own->served);
+	own->blocks_bytes = served * TCP_BLOCK_BYTES;
+	own->free_blocks = calloc(served, sizeof(own->free_blocks[0]));
+	own->blocks = mmap(NULL, own->blocks_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+	                   0);
+	if (own->blocks == MAP_FAILED || own->free_blocks == NULL) {
+		if (own->blocks != MAP_FAILED)
+			munmap(own->blocks, own->blocks_bytes);
+		free(own->free_blocks);
+		free(own);
+		return -ENOMEM;
+	}
+	for (uint32_t i = served; i-- > 0;)
+		own->free_blocks[own->free_count++] = i;
+	tcp->workers[worker->index] = own;
+	tcp->worker_count = worker->index + 1;
+	*worker_context = own;
+	return 0;
+}
+
+static void tcp_worker_close(void *worker_context)
+{
+	struct tcp_worker *own = worker_context;
+
+	tcp_serve_end_all(own);
+	munmap(own->blocks, own->blocks_bytes);
+	free(own->free_blocks);
+	free(own);
+}
+
+static bool tcp_poll(void *worker_context)
+{
+	struct tcp_worker *own = worker_context;
+	struct tcp_sock *sock;
+	uint32_t budget;
+
+	if (own->worker->now_ms - own->ticked_ms > TCP_LINGER_MS / 4) {
+		own->ticked_ms = own->worker->now_ms;
+		tcp_serve_tick(own);
+	}
+	budget = own->ready_count;
+
+	if (budget == 0)
+		return false;
+	/* Those that are woken while we work are for the next pass. */
+	while (budget-- > 0 && (sock = TAILQ_FIRST(&own->ready)) != NULL) {
+		sleep_sock(sock);
+		sock->work(sock);
+	}
+	return true;
+}
+
+const struct lw_driver_ops lw_tcp_ops = {
+	.size = sizeof(struct lw_driver_ops),
+	.name = "tcp",
+	.lane_bytes = TCP_LANE_BYTES,
+	.credits = TCP_CREDITS,
+	.peer_cuts = 1,
+	.open = tcp_open,
+	.close = tcp_close,
+	.start = tcp_start,
+	.stop = tcp_stop,
+	.describe = tcp_describe,
+	.worker_open = tcp_worker_open,
+	.worker_close = tcp_worker_close,
+	.lane_open = tcp_lane_open,
+	.lane_close = tcp_lane_close,
+	.post = tcp_post,
+	.flush = tcp_flush,
+	.unpost = tcp_unpost,
+	.revoke = tcp_revoke,
+	.poll = tcp_poll,
+};

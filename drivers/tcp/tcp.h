@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The TCP driver's insides: what its files share. Initiator lanes and served connections of one worker hang on a ready list that
+ * the epoll callbacks fill and the driver's poll works off.
+ */
+#ifndef LW_DRIVERS_TCP_H
+#define LW_DRIVERS_TCP_H
+
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "drivers/tcp/wire.h"
+#include "lib/sched/driver.h"
+#include "lib/sched/worker.h"
+#include "meta/ctrl.h"
+#include "meta/hostport.h"
+
+extern const struct lw_driver_ops lw_tcp_ops;
+
+#define TCP_CREDITS 256
+#define TCP_IOVS    128        /* entries of one sendmsg or recvmsg */
+#define TCP_CALLS   8          /* system calls for one connection in one pass: the others get their turn */
+#define TCP_LANE_BYTES 512 /* either kind of connection */
+#define TCP_BLOCK_BYTES ((size_t)64 * 1024) /* staging area and answers of a served connection */
+#define TCP_STAGING (60 * 1024)
+#define TCP_LINGER_MS 2000u /* after a refusal the peer's other bytes are read away for so long, that the status reaches it */
+
+struct tcp_worker;
+
+/* An engine's part. */
+struct tcp_engine {
+	struct lw_engine *engine;
+	int listen_fd;
+	uint16_t port;
+	struct lw_ctrl_watch *watch;
+	uint32_t worker_count;
+	uint32_t next; /* worker that gets the next connection; the control thread's */
+	struct tcp_worker **workers;
+};
+
+/* A connection of either kind, as the ready list and epoll see it. First member of both. */
+struct tcp_sock {
+	struct lw_io io;
+	struct tcp_worker *worker;
+	void (*work)(struct tcp_sock *sock);
+	TAILQ_ENTRY(tcp_sock) link;
+	bool ready; /* in the ready list */
+	bool readable, writable, broken;
+};
+TAILQ_HEAD(tcp_sock_list, tcp_sock);
+
+/* A worker's part. */
+struct tcp_worker {
+	struct tcp_engine *tcp;
+	struct lw_worker *worker;
+	uint32_t driver;
+	struct tcp_sock_list ready;
+	uint32_t ready_count;
+	uint32_t ticked_ms;
+	LIST_HEAD(, tcp_served) served;
+	uint32_t served_count;
+	unsigned char *blocks; /* one a served connection: staging and replies */
+	size_t blocks_bytes;
+	uint32_t *free_blocks;
+	uint32_t free_count;
+};
+
+/* A lane's own part: a connection that we opened. */
+struct tcp_lane {
+	struct tcp_sock sock;
+	struct lw_slice *unsent; /* first slice that is not sent completely */
+	bool connected;
+	uint8_t version;
+	uint8_t next_addr;
+	bool greeting;       /* HELLO's status is to come */
+	uint8_t hello_sent;  /* bytes of hello; TCP_HEADER_BYTES when there is none */
+	uint8_t status_have; /* bytes of HELLO's status */
+	unsigned char hello[TCP_HEADER_BYTES];
+	uint64_t hello_status;
+};
+
+/* A slice's own part. */
+struct tcp_slice {
+	unsigned char header[TCP_HEADER_BYTES];
+	uint64_t status;
+	uint64_t sent;     /* of header and, for WRITE, payload */
+	uint64_t received; /* of status and, for READ, payload */
+};
+
+/* tcp.c */
+void tcp_sock_init(struct tcp_sock *sock, struct tcp_worker *worker, int fd, void (*work)(struct tcp_sock *sock));
+void tcp_sock_wake(struct tcp_sock *sock);
+/* Closes it; abort: with a reset, and nothing of what the kernel holds is sent any more, even if a forked child has the socket, too. */
+void tcp_sock_close(struct tcp_sock *sock, bool abort);
+void tcp_sock_options(const struct lw_engine *engine, int fd);
+
+/* initiator.c */
+int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view);
+void tcp_lane_close(struct lw_lane *lane);
+void tcp_post(struct lw_lane *lane, struct lw_slice *slice);
+void tcp_flush(struct lw_lane *lane);
+bool tcp_unpost(struct lw_lane *lane, struct lw_slice *slice);
+
+/* target.c */
+struct tcp_served;
+/* Takes a connection that was accepted; closes it if there is no room. The worker's thread. */
+void tcp_serve(struct tcp_worker *worker, int fd, const char *peer);
+void tcp_serve_end_all(struct tcp_worker *worker);
+void tcp_revoke(void *worker_context, uint64_t addr, uint64_t end);
+/* Looks after connections that are ending. Now and then. */
+void tcp_serve_tick(struct tcp_worker *worker);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes of the data connection: Mooncake's TCP framing v1 and v2, and one operation of ours.
+ *
+ * Request header, 24 bytes, little-endian: size (8), address in the server (8), operation (1), zeroes (7).
+ *   v1 READ   header ->            <- size bytes
+ *   v1 WRITE  header, size bytes -> (no answer)
+ *   v2 READ   header ->            <- status, then size bytes if it is OK
+ *   v2 WRITE  header, size bytes ->  <- status after the last byte was stored
+ *   HELLO     header with size 0 and the incarnation as address ->  <- status; sent to Lanewise peers only, first on a connection
+ * Status, 8 bytes: magic in the high half, code in the low half. After a code other than OK the server closes, and has
+ * looked at nothing that came behind the request.
+ */
+#ifndef LW_TCP_WIRE_H
+#define LW_TCP_WIRE_H
+
+#include <endian.h>
+#include <stdint.h>
+#include <string.h>
+
+#define TCP_HEADER_BYTES 24u
+#define TCP_STATUS_BYTES 8u
+
+#define TCP_OP_READ  0x00u
+#define TCP_OP_WRITE 0x01u
+#define TCP_OP_HELLO 0x02u
+#define TCP_OP_V2    0x80u
+
+#define TCP_STATUS_MAGIC UINT64_C(0x4d435456)
+
+enum tcp_status {
+	TCP_STATUS_OK = 0,
+	TCP_STATUS_REFUSED = 1,     /* the range is not registered, or not offered */
+	TCP_STATUS_INCARNATION = 2, /* HELLO: another life of this engine is meant */
+};
+
+struct tcp_header {
+	uint64_t size;
+	uint64_t addr;
+	uint8_t op;
+};
+
+static inline void tcp_header_put(unsigned char *bytes, struct tcp_header header)
+{
+	uint64_t size = htole64(header.size), addr = htole64(header.addr);
+
+	memset(bytes, 0, TCP_HEADER_BYTES);
+	memcpy(bytes, &size, 8);
+	memcpy(bytes + 8, &addr, 8);
+	bytes[16] = header.op;
+}
+
+static inline struct tcp_header tcp_header_get(const unsigned char *bytes)
+{
+	uint64_t size, addr;
+
+	memcpy(&size, bytes, 8);
+	memcpy(&addr, bytes + 8, 8);
+	return (struct tcp_header){.size = le64toh(size), .addr = le64toh(addr), .op = bytes[16]};
+}
+
+static inline uint64_t tcp_status_word(enum tcp_status code)
+{
+	return htole64(TCP_STATUS_MAGIC << 32 | (uint64_t)code);
+}
+
+#endif

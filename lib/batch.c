@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches: the slab's slots, their tasks, the submission, and what the application asks of them. */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rte_pause.h>
+
+#include "lib/asym.h"
+#include "lib/engine.h"
+#include "lib/error.h"
+
+#define TIMEOUT_MAX_MS 86400000u
+#define SPIN_NS        20000 /* a waiter spins for so long before it sleeps: about what a wake-up costs */
+
+static const char stale_batch[] = "the batch handle is stale, made up or another engine's; it was freed, or never allocated";
+
+struct lw_task *lw_batch_task(struct lw_engine *engine, struct lw_batch *batch, uint32_t i)
+{
+	uint32_t chunk = i / LW_CHUNK_TASKS;
+
+	if (atomic_load_explicit(&batch->capacity, memory_order_relaxed) > LW_DIR_DIRECT * LW_CHUNK_TASKS) {
+		uint32_t directory = atomic_load_explicit(&batch->dir[chunk / LW_DIR_ENTRIES], memory_order_relaxed);
+		_Atomic uint32_t *entries = (_Atomic uint32_t *)(void *)&engine->tasks[(size_t)directory * LW_CHUNK_TASKS];
+
+		chunk = atomic_load_explicit(&entries[chunk % LW_DIR_ENTRIES], memory_order_relaxed);
+	} else {
+		chunk = atomic_load_explicit(&batch->dir[chunk], memory_order_relaxed);
+	}
+	return &engine->tasks[(size_t)chunk * LW_CHUNK_TASKS + i % LW_CHUNK_TASKS];
+}
+
+static _Atomic uint32_t *directory_of(struct lw_engine *engine, uint32_t chunk)
+{
+	return (_Atomic uint32_t *)(void *)&engine->tasks[(size_t)chunk * LW_CHUNK_TASKS];
+}
+
+/* Gives back the first count chunks of a batch of that capacity, and its directories. */
+static void give_chunks(struct lw_engine *engine, struct lw_batch *batch, uint32_t capacity, uint32_t count)
+{
+	bool direct = capacity <= LW_DIR_DIRECT * LW_CHUNK_TASKS;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t entry = atomic_load_explicit(&batch->dir[direct ? i : i / LW_DIR_ENTRIES], memory_order_relaxed);
+
+		if (direct) {
+			lw_slab_give(&engine->chunk_slab, entry);
+			continue;
+		}
+		lw_slab_give(&engine->chunk_slab, atomic_load_explicit(&directory_of(engine, entry)[i % LW_DIR_ENTRIES],
+		                                                       memory_order_relaxed));
+		if (i % LW_DIR_ENTRIES == LW_DIR_ENTRIES - 1 || i == count - 1)
+			lw_slab_give(&engine->chunk_slab, entry);
+	}
+}
+
+static int take_chunks(struct lw_engine *engine, struct lw_batch *batch, uint32_t capacity)
+{
+	uint32_t count = (capacity + LW_CHUNK_TASKS - 1) / LW_CHUNK_TASKS;
+	bool direct = capacity <= LW_DIR_DIRECT * LW_CHUNK_TASKS;
+
+	for (uint32_t i = 0; i < count; i++) {
+		_Atomic uint32_t *entry = &batch->dir[i % LW_DIR_DIRECT];
+		uint32_t chunk;
+
+		if (!direct) {
+			if (i % LW_DIR_ENTRIES == 0) {
+				chunk = lw_slab_take(&engine->chunk_slab);
+				if (chunk == LW_SLAB_NONE) {
+					give_chunks(engine, batch, capacity, i);
+					return -ENOBUFS;
+				}
+				atomic_store_explicit(&batch->dir[i / LW_DIR_ENTRIES], chunk, memory_order_relaxed);
+			}
+			entry = &directory_of(engine, atomic_load_explicit(&batch->dir[i / LW_DIR_ENTRIES],
+			                                                   memory_order_relaxed))[i % LW_DIR_ENTRIES];
+		}
+		chunk = lw_slab_take(&engine->chunk_slab);
+		if (chunk == LW_SLAB_NONE) {
+			if (!direct && i % LW_DIR_ENTRIES == 0)
+				lw_slab_give(&engine->chunk_slab, atomic_load_explicit(&batch->dir[i / LW_DIR_ENTRIES],
+				                                                       memory_order_relaxed));
+			give_chunks(engine, batch, capacity, i);
+			return -ENOBUFS;
+		}
+		atomic_store_explicit(entry, chunk, memory_order_relaxed);
+	}
+	return 0;
+}
+
+void lw_batch_recycle(struct lw_engine *engine, struct lw_batch *batch)
+{
+	uint32_t capacity = atomic_load_explicit(&batch->capacity, memory_order_relaxed);
+
+	give_chunks(engine, batch, capacity, (capacity + LW_CHUNK_TASKS - 1) / LW_CHUNK_TASKS);
+	atomic_fetch_sub_explicit(&engine->live_batches, 1, memory_order_relaxed);
+	lw_slab_give(&engine->batch_slab, (uint32_t)(batch - engine->batches));
+}
+
+/* Whether this value of done lets the slot go: nobody holds it any more. */
+static bool released(struct lw_batch *batch, uint64_t done)
+{
+	return (done & (LW_DONE_FREE | LW_DONE_QUEUED)) == LW_DONE_FREE &&
+	       (uint32_t)done == atomic_load_explicit(&batch->submitted, memory_order_relaxed);
+}
+
+/* Takes QUEUED off after the owner popped the node. */
+void lw_batch_unqueue(struct lw_engine *engine, struct lw_batch *batch)
+{
+	uint64_t done = atomic_fetch_and_explicit(&batch->done, ~LW_DONE_QUEUED, memory_order_acq_rel) & ~LW_DONE_QUEUED;
+
+	if (released(batch, done))
+		lw_batch_recycle(engine, batch);
+}
+
+static struct lw_channel *owner_to_tell(struct lw_engine *engine, struct lw_batch *batch)
+{
+	struct lw_channel *channel = &engine->channels[batch->channel];
+
+	if ((atomic_load_explicit(&batch->flags, memory_order_relaxed) & LW_BATCH_EVENT) == 0)
+		return NULL;
+	if (atomic_load_explicit(&channel->gen, memory_order_acquire) != batch->channel_gen)
+		return NULL;
+	return channel;
+}
+
+void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t done, uint32_t failed, uint64_t bytes)
+{
+	struct lw_channel *tell = NULL;
+	uint32_t claimed;
+	uint64_t word;
+
+	if (failed != 0)
+		atomic_fetch_add_explicit(&batch->failed, failed, memory_order_relaxed);
+	if (bytes != 0)
+		atomic_fetch_add_explicit(&batch->bytes, bytes, memory_order_relaxed);
+	claimed = atomic_fetch_add_explicit(&batch->claimed, done, memory_order_acq_rel) + done;
+	if (claimed == atomic_load_explicit(&batch->submitted, memory_order_acquire)) {
+		struct lw_pending_note *note = NULL;
+
+		if (atomic_load_explicit(&batch->note, memory_order_relaxed) != NULL)
+			note = atomic_exchange_explicit(&batch->note, NULL, memory_order_acq_rel);
+		if (note != NULL)
+			lw_notify_batch_ended(engine, note,
+			                      atomic_load_explicit(&batch->failed, memory_order_relaxed) == 0);
+		tell = owner_to_tell(engine, batch);
+		if (tell != NULL &&
+		    (atomic_fetch_or_explicit(&batch->done, LW_DONE_QUEUED, memory_order_acq_rel) & LW_DONE_QUEUED) == 0)
+			lw_inbox_push(&tell->ended, &batch->node);
+	}
+	/* The last touch: from here on the slot may be somebody else's. Its memory stays, so a look at waiters is harmless. */
+	word = atomic_fetch_add_explicit(&batch->done, done, memory_order_seq_cst) + done;
+	if (released(batch, word))
+		lw_batch_recycle(engine, batch);
+	if (atomic_load_explicit(&batch->waiters, memory_order_seq_cst) != 0)
+		syscall(SYS_futex, &batch->done, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	if (tell != NULL)
+		lw_channel_wake(tell);
+}
+
+int lw_batch_alloc(struct lw_channel *channel, uint32_t capacity, uint32_t flags, void *user, lw_batch_t *out)
+{
+	struct lw_engine *engine;
+	struct lw_batch *batch;
+	uint32_t index, gen;
+	int error;
+
+	if (channel == NULL || out == NULL)
+		return lw_fail_static(-EINVAL, "channel and out must not be NULL");
+	engine = channel->engine;
+	error = lw_engine_check(engine);
+	if (error != 0)
+		return error;
+	if (capacity > LW_BATCH_MAX_TASKS || (flags & ~(uint32_t)LW_BATCH_EVENT) != 0)
+		return lw_fail_static(-EINVAL, "capacity is above LW_BATCH_MAX_TASKS, or a flag is unknown");
+	index = lw_slab_take(&engine->batch_slab);
+	if (index == LW_SLAB_NONE) {
+		lw_channel_reap(channel);
+		index = lw_slab_take(&engine->batch_slab);
+	}
+	if (index == LW_SLAB_NONE)
+		return lw_fail_static(-ENOBUFS, "all batches are in use; free some, or raise the setting max_batches");
+	batch = &engine->batches[index];
+	error = take_chunks(engine, batch, capacity);
+	if (error != 0) {
+		lw_slab_give(&engine->batch_slab, index);
+		return lw_fail_static(error, "all tasks are in use; free batches, or raise the setting max_tasks");
+	}
+	atomic_fetch_add_explicit(&engine->live_batches, 1, memory_order_relaxed);
+	atomic_store_explicit(&batch->submitted, 0, memory_order_relaxed);
+	atomic_store_explicit(&batch->capacity, capacity, memory_order_relaxed);
+	atomic_store_explicit(&batch->flags, flags, memory_order_relaxed);
+	batch->user = user;
+	batch->channel = channel->index;
+	batch->channel_gen = atomic_load_explicit(&channel->gen, memory_order_relaxed);
+	atomic_store_explicit(&batch->note, NULL, memory_order_relaxed);
+	atomic_store_explicit(&batch->done, 0, memory_order_relaxed);
+	atomic_store_explicit(&batch->bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&batch->claimed, 0, memory_order_relaxed);
+	atomic_store_explicit(&batch->failed, 0, memory_order_relaxed);
+	gen = atomic_load_explicit(&batch->gen, memory_order_relaxed) + 1;
+	atomic_store_explicit(&batch->gen, gen, memory_order_release);
+	*out = lw_handle(gen, engine->tag, index);
+	return 0;
+}
+
+/* 0, or what is wrong with one request. */
+static int check_request(struct lw_engine *engine, const struct lw_request *request)
+{
+	if (request->op > LW_WRITE || request->priority > LW_BULK || request->reserved != 0)
+		return lw_fail_static(-EINVAL, "a request's op or priority is unknown, or reserved is not 0");
+	if (request->timeout_ms > TIMEOUT_MAX_MS)
+		return lw_fail_static(-EINVAL, "a request's timeout_ms is above 86,400,000");
+	if (request->local == NULL && request->length != 0)
+		return lw_fail_static(-EINVAL, "a request's local address is NULL");
+	if ((uint64_t)(uintptr_t)request->local + request->length < request->length ||
+	    request->offset + request->length < request->length)
+		return lw_fail_static(-EINVAL, "a request's range wraps around the end of the address space");
+	if (lw_segment_of(engine, request->segment) == NULL)
+		return lw_fail_static(-EBADF, "a request's segment handle is stale, made up or another engine's");
+	return 0;
+}
+
+static void fill_task(struct lw_engine *engine, struct lw_task *task, uint32_t batch, const struct lw_request *request)
+{
+	task->local = (uint64_t)(uintptr_t)request->local;
+	task->remote = request->offset;
+	task->length = request->length;
+	task->segment = request->segment;
+	task->batch = batch;
+	task->slices = 0;
+	task->deadline_ms = request->timeout_ms != 0 ? request->timeout_ms : (uint32_t)engine->config.timeout_ms;
+	task->op = request->op;
+	task->priority = request->priority;
+	task->flags = 0;
+	task->reason = LW_REASON_NONE;
+	atomic_store_explicit(&task->bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&task->outcome, lw_outcome(LW_PENDING, LW_REASON_NONE, LW_LANE_NONE), memory_order_relaxed);
+}
+
+int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count)
+{
+	struct lw_engine *engine;
+	struct lw_batch *batch;
+	struct lw_worker *worker;
+	struct lw_task *task = NULL;
+	uint32_t submitted, index;
+	int error;
+
+	if (channel == NULL || (requests == NULL && count != 0))
+		return lw_fail_static(-EINVAL, "channel and requests must not be NULL");
+	engine = channel->engine;
+	error = lw_engine_check(engine);
+	if (error != 0)
+		return error;
+	batch = lw_batch_of(engine, id);
+	if (batch == NULL)
+		return lw_fail_static(-EBADF, stale_batch);
+	submitted = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
+	if (count > atomic_load_explicit(&batch->capacity, memory_order_relaxed) - submitted)
+		return lw_fail_static(-ENOSPC, "more requests than the batch has room for; allocate it with a larger capacity");
+	if (count == 0)
+		return 0;
+	for (size_t i = 0; i < count; i++) {
+		error = check_request(engine, &requests[i]);
+		if (error != 0)
+			return error;
+	}
+	if (lw_spsc_space(channel->ring, 1) == 0)
+		return lw_fail_static(-EAGAIN, "the ring to the worker is full; poll and submit again");
+	index = (uint32_t)(batch - engine->batches);
+	for (uint32_t i = 0; i < count; i++) {
+		task = task == NULL || (submitted + i) % LW_CHUNK_TASKS == 0 ? lw_batch_task(engine, batch, submitted + i)
+		                                                             : task + 1;
+		fill_task(engine, task, index, &requests[i]);
+	}
+	/* Before the worker can end one of them: it compares with submitted to know the last. */
+	atomic_store_explicit(&batch->submitted, submitted + (uint32_t)count, memory_order_release);
+	lw_spsc_push(channel->ring, (struct lw_run){.batch = index, .first = submitted, .count = (uint32_t)count});
+	worker = &engine->workers[channel->home];
+	lw_fence_light(); /* with the heavy one of the worker going to sleep */
+	lw_worker_wake(worker);
+	return 0;
+}
+
+static uint32_t batch_state(uint32_t tasks, uint32_t done, uint32_t failed)
+{
+	if (done < tasks)
+		return LW_PENDING;
+	return failed == 0 ? LW_COMPLETED : LW_FAILED;
+}
+
+/* Reads a batch that may be freed meanwhile: -EBADF if its generation changed while it was read. */
+static int read_status(struct lw_engine *engine, lw_batch_t id, struct lw_batch_status *status)
+{
+	struct lw_batch *batch = lw_batch_of(engine, id);
+
+	if (batch == NULL)
+		return lw_fail_static(-EBADF, stale_batch);
+	status->done = (uint32_t)atomic_load_explicit(&batch->done, memory_order_seq_cst);
+	status->tasks = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
+	status->failed = atomic_load_explicit(&batch->failed, memory_order_relaxed);
+	status->bytes = atomic_load_explicit(&batch->bytes, memory_order_relaxed);
+	status->state = batch_state(status->tasks, status->done, status->failed);
+	atomic_thread_fence(memory_order_acquire);
+	if (atomic_load_explicit(&batch->gen, memory_order_relaxed) != (uint32_t)(id >> 32))
+		return lw_fail_static(-EBADF, stale_batch);
+	return 0;
+}
+
+int lw_batch_status(struct lw_engine *engine, lw_batch_t id, struct lw_batch_status *out)
+{
+	struct lw_batch_status status;
+	int error;
+
+	if (engine == NULL || out == NULL)
+		return lw_fail_static(-EINVAL, "engine and out must not be NULL");
+	error = lw_engine_check(engine);
+	if (error == 0)
+		error = read_status(engine, id, &status);
+	if (error == 0)
+		*out = status;
+	return error;
+}
+
+/* What a task was asked and how it ended, read beside its possible end and reuse. */
+struct task_copy {
+	struct lw_task_status status;
+	uint64_t local, remote, length;
+	lw_segment_t segment;
+	uint8_t op;
+};
+
+static int copy_task(struct lw_engine *engine, lw_batch_t id, uint32_t number, struct task_copy *copy)
+{
+	struct lw_batch *batch = lw_batch_of(engine, id);
+	struct lw_task *task;
+	uint32_t outcome;
+
+	if (batch == NULL)
+		return lw_fail_static(-EBADF, stale_batch);
+	if (number >= atomic_load_explicit(&batch->submitted, memory_order_acquire)) {
+		if (lw_batch_of(engine, id) == NULL)
+			return lw_fail_static(-EBADF, stale_batch);
+		return lw_fail_static(-ERANGE, "the batch has no task of that number");
+	}
+	task = lw_batch_task(engine, batch, number);
+	outcome = atomic_load_explicit(&task->outcome, memory_order_acquire);
+	copy->status.state = outcome & 0xff;
+	copy->status.reason = outcome >> 8 & 0xff;
+	copy->status.lane = outcome >> 16 == LW_LANE_NONE ? UINT32_MAX : outcome >> 16;
+	copy->status.bytes = atomic_load_explicit(&task->bytes, memory_order_relaxed);
+	copy->status.error = lw_reason_errno((int)copy->status.reason);
+	atomic_thread_fence(memory_order_acquire);
+	if (atomic_load_explicit(&batch->gen, memory_order_relaxed) != (uint32_t)(id >> 32))
+		return lw_fail_static(-EBADF, stale_batch);
+	return 0;
+}
+
+int lw_task_status(struct lw_engine *engine, lw_batch_t id, uint32_t number, struct lw_task_status *out)
+{
+	struct task_copy copy;
+	int error;
+
+	if (engine == NULL || out == NULL)
+		return lw_fail_static(-EINVAL, "engine and out must not be NULL");
+	error = lw_engine_check(engine);
+	if (error == 0)
+		error = copy_task(engine, id, number, &copy);
+	if (error == 0)
+		*out = copy.status;
+	return error;
+}
+
+int lw_task_reason(struct lw_engine *engine, lw_batch_t id, uint32_t number, char *text, size_t size)
+{
+	static const char *const states[] = {"pending", "completed", "failed", "canceled", "timed out"};
+	char peer[LW_NAME_MAX];
+	struct lw_batch *batch;
+	struct lw_task *task;
+	struct task_copy copy;
+	int error, length;
+
+	if (engine == NULL || (text == NULL && size != 0))
+		return lw_fail_static(-EINVAL, "engine and text must not be NULL");
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	error = copy_task(engine, id, number, &copy);
+	if (error != 0)
+		goto out;
+	batch = lw_batch_of(engine, id);
+	if (batch == NULL) {
+		error = lw_fail_static(-EBADF, stale_batch);
+		goto out;
+	}
+	/* The request's fields do not change until the batch is freed, which the caller must not do meanwhile. */
+	task = lw_batch_task(engine, batch, number);
+	lw_segment_name(engine, task->segment, peer, sizeof(peer));
+	length = snprintf(text, size, "%s of %llu bytes %s %s at 0x%llx %s: %s", task->op == LW_READ ? "READ" : "WRITE",
+	                  (unsigned long long)task->length, task->op == LW_READ ? "from" : "to", peer,
+	                  (unsigned long long)task->remote, states[copy.status.state],
+	                  lw_reason_string((int)copy.status.reason));
+	error = length;
+out:
+	lw_engine_leave(engine);
+	return error;
+}
+
+static int wait_asleep(struct lw_batch *batch, uint64_t seen, uint64_t left_ns)
+{
+	struct timespec pause = {.tv_sec = (time_t)(left_ns / 1000000000), .tv_nsec = (long)(left_ns % 1000000000)};
+
+	/* The low word of done, which is the first on this byte order. */
+	static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is done's low word");
+	syscall(SYS_futex, &batch->done, FUTEX_WAIT_PRIVATE, (uint32_t)seen, &pause, NULL, 0);
+	return 0;
+}
+
+int lw_batch_wait(struct lw_engine *engine, lw_batch_t id, uint32_t timeout_ms, struct lw_batch_status *out)
+{
+	struct lw_batch_status status;
+	uint64_t start_ns = 0, now_ns = 0, limit_ns = (uint64_t)timeout_ms * 1000000;
+	struct lw_batch *batch;
+	uint32_t spins = 0;
+	int error;
+
+	if (engine == NULL)
+		return lw_fail_static(-EINVAL, "engine must not be NULL");
+	for (;;) {
+		error = lw_engine_check(engine);
+		if (error == 0)
+			error = read_status(engine, id, &status);
+		if (error != 0)
+			return error;
+		if (status.state != LW_PENDING)
+			break;
+		if (lw_engine_caller_driven(engine))
+			lw_worker_drive(&engine->workers[0]);
+		else
+			rte_pause();
+		if (spins++ % 16 != 0 && timeout_ms != 0)
+			continue;
+		now_ns = lw_now_ns();
+		if (start_ns == 0)
+			start_ns = now_ns;
+		if (timeout_ms != UINT32_MAX && now_ns - start_ns >= limit_ns)
+			return lw_fail_static(-ETIMEDOUT, "tasks of the batch are still pending");
+		if (now_ns - start_ns < SPIN_NS || lw_engine_caller_driven(engine))
+			continue;
+		batch = lw_batch_of(engine, id);
+		if (batch == NULL)
+			continue;
+		atomic_fetch_add_explicit(&batch->waiters, 1, memory_order_seq_cst);
+		if ((uint32_t)atomic_load_explicit(&batch->done, memory_order_seq_cst) == status.done) {
+			uint64_t left_ns = timeout_ms == UINT32_MAX ? UINT64_C(100000000) : limit_ns - (now_ns - start_ns);
+
+			/* Looks up now and then, to see the engine closed or the batch freed by another thread. */
+			wait_asleep(batch, status.done, left_ns < 100000000 ? left_ns : 100000000);
+		}
+		atomic_fetch_sub_explicit(&batch->waiters, 1, memory_order_seq_cst);
+	}
+	if (out != NULL)
+		*out = status;
+	return 0;
+}
+
+int lw_batch_free(struct lw_engine *engine, lw_batch_t id)
+{
+	uint32_t gen = (uint32_t)(id >> 32), submitted;
+	struct lw_pending_note *note;
+	struct lw_batch *batch;
+	uint64_t done;
+	int error;
+
+	if (engine == NULL)
+		return lw_fail_static(-EINVAL, "engine must not be NULL");
+	error = lw_engine_check(engine);
+	if (error != 0)
+		return error;
+	batch = lw_batch_of(engine, id);
+	if (batch == NULL)
+		return lw_fail_static(-EBADF, stale_batch);
+	submitted = atomic_load_explicit(&batch->submitted, memory_order_acquire);
+	done = atomic_load_explicit(&batch->done, memory_order_acquire);
+	/* Tasks are seen to end a moment before they are counted: who polls task by task may free as soon as he saw the last. */
+	for (uint32_t i = 0; (uint32_t)done != submitted && i < submitted; i++) {
+		uint32_t outcome = atomic_load_explicit(&lw_batch_task(engine, batch, i)->outcome, memory_order_acquire);
+
+		if ((outcome & 0xff) == LW_PENDING)
+			return lw_fail_static(-EBUSY, "tasks of the batch are still pending; wait for them or cancel them");
+	}
+	if (!atomic_compare_exchange_strong_explicit(&batch->gen, &gen, gen + 1, memory_order_acq_rel,
+	                                             memory_order_relaxed))
+		return lw_fail_static(-EBADF, stale_batch);
+	/* With tasks that are not counted yet the worker takes the note, before it counts them. */
+	note = (uint32_t)done == submitted ? atomic_exchange_explicit(&batch->note, NULL, memory_order_acq_rel) : NULL;
+	if (note != NULL)
+		lw_notify_batch_ended(engine, note, false);
+	done = atomic_fetch_or_explicit(&batch->done, LW_DONE_FREE, memory_order_acq_rel) | LW_DONE_FREE;
+	if (released(batch, done))
+		lw_batch_recycle(engine, batch);
+	return 0;
+}

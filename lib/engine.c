@@ -1,0 +1,598 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing an engine, and what it tells of itself. */
+#include "lib/engine.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+
+#include "lib/asym.h"
+#include "lib/error.h"
+#include "lib/host.h"
+#include "lib/log.h"
+#include "meta/frame.h"
+
+#define ENGINES_MAX   256
+#define CLOSE_WAIT_MS 5000
+
+/* Engines by tag - 1. Never freed: see lib/engine.h. */
+static struct lw_engine *engines[ENGINES_MAX];
+static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+
+static const char closed_text[] = "the engine is closed, or being closed";
+static const char forked_text[] = "the engine belongs to the parent process; open one of your own in the child";
+
+uint64_t lw_now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* The child has none of the threads, and may have copied a lock that somebody held. */
+static void after_fork(void)
+{
+	for (int i = 0; i < ENGINES_MAX; i++)
+		if (engines[i] != NULL && atomic_load(&engines[i]->state) != LW_ENGINE_CLOSED)
+			atomic_store(&engines[i]->state, LW_ENGINE_FORKED);
+}
+
+static void process_init(void)
+{
+	lw_fence_init();
+	pthread_atfork(NULL, NULL, after_fork);
+}
+
+int lw_engine_check(const struct lw_engine *engine)
+{
+	uint32_t state = atomic_load_explicit(&engine->state, memory_order_relaxed);
+
+	if (state == LW_ENGINE_OPEN)
+		return 0;
+	if (state == LW_ENGINE_FORKED)
+		return lw_fail_static(-EOWNERDEAD, forked_text);
+	return lw_fail_static(-ESHUTDOWN, closed_text);
+}
+
+int lw_engine_enter(struct lw_engine *engine)
+{
+	int error;
+
+	if (engine == NULL)
+		return lw_fail_static(-EINVAL, "engine must not be NULL");
+	/* With the store of CLOSING in lw_engine_close: either that sees us, or we see it. */
+	atomic_fetch_add_explicit(&engine->calls, 1, memory_order_seq_cst);
+	if (atomic_load_explicit(&engine->state, memory_order_seq_cst) == LW_ENGINE_OPEN)
+		return 0;
+	error = lw_engine_check(engine);
+	lw_engine_leave(engine);
+	return error != 0 ? error : lw_fail_static(-ESHUTDOWN, closed_text);
+}
+
+void lw_engine_leave(struct lw_engine *engine)
+{
+	atomic_fetch_sub_explicit(&engine->calls, 1, memory_order_release);
+}
+
+bool lw_engine_caller_driven(const struct lw_engine *engine)
+{
+	return engine->config.poll == LW_POLL_CALLER;
+}
+
+int lw_engine_opts_init(struct lw_engine_opts *opts, size_t size)
+{
+	if (opts == NULL || size < sizeof(opts->size) || size > 4096)
+		return lw_fail(-EINVAL, "opts must not be NULL, size that of struct lw_engine_opts");
+	memset(opts, 0, size);
+	opts->size = size;
+	return 0;
+}
+
+/* Serves the handshake port, on the control thread. */
+static int serve(void *arg, int type, const char *body, size_t size, char **reply, size_t *reply_size)
+{
+	static const char no_rdma[] = "{\"local_gid\":\"\",\"local_lid\":0,\"local_nic_path\":\"\",\"payload\":\"\","
+				      "\"peer_nic_path\":\"\",\"qp_num\":[],\"reply_msg\":\"\"}";
+	static const char alive[] = "{\"status\":\"success\"}";
+	const char *text = type == LW_FRAME_PROBE ? alive : no_rdma;
+	struct lw_engine *engine = arg;
+
+	if (type == LW_FRAME_METADATA)
+		return lw_segment_publish(engine, reply, reply_size);
+	if (type == LW_FRAME_NOTIFY)
+		return lw_notify_receive(engine, body, size, reply, reply_size);
+	if (type != LW_FRAME_PROBE && type != LW_FRAME_CONNECTION)
+		return -EPROTO;
+	*reply = strdup(text);
+	*reply_size = strlen(text);
+	return *reply != NULL ? 0 : -ENOMEM;
+}
+
+static int take_engine(struct lw_engine **out)
+{
+	struct lw_engine *engine = NULL;
+	int error = 0;
+
+	pthread_mutex_lock(&engines_lock);
+	for (uint32_t i = 0; i < ENGINES_MAX && engine == NULL; i++) {
+		if (engines[i] == NULL) {
+			engines[i] = aligned_alloc(LW_CACHE_LINE, (sizeof(**engines) + LW_CACHE_LINE - 1) / LW_CACHE_LINE *
+			                                                  LW_CACHE_LINE);
+			if (engines[i] == NULL)
+				break;
+			memset(engines[i], 0, sizeof(**engines));
+			engines[i]->tag = i + 1;
+			pthread_mutex_init(&engines[i]->lock, NULL);
+			pthread_mutex_init(&engines[i]->notes_lock, NULL);
+		}
+		if (atomic_load(&engines[i]->state) == LW_ENGINE_CLOSED && !engines[i]->taken)
+			engine = engines[i];
+	}
+	if (engine != NULL)
+		engine->taken = true;
+	else
+		error = lw_fail(-ENFILE, "%d engines are open in this process, or there is no memory for another", ENGINES_MAX);
+	pthread_mutex_unlock(&engines_lock);
+	*out = engine;
+	return error;
+}
+
+static void give_engine(struct lw_engine *engine)
+{
+	pthread_mutex_lock(&engines_lock);
+	engine->taken = false;
+	pthread_mutex_unlock(&engines_lock);
+}
+
+/* The name, and the address behind it that is to be this host's. */
+static int choose_name(struct lw_engine *engine, const char *name)
+{
+	int error;
+
+	if (name == NULL || name[0] == '\0')
+		name = "127.0.0.1";
+	error = lw_hostport_parse(name, 0, &engine->own);
+	if (error != 0)
+		return lw_fail(-EINVAL, "\"%s\" is no name for an engine; it takes host, host:port or [v6]:port", name);
+	error = lw_hostport_resolve(&engine->own, (uint32_t)engine->config.handshake_timeout_ms, &engine->address);
+	if (error != 0)
+		return lw_fail(-EADDRNOTAVAIL, "the host of \"%s\" can't be found: %s", name, lw_strerror(error));
+	return 0;
+}
+
+static int open_ctrl(struct lw_engine *engine)
+{
+	struct lw_ctrl_opts opts = {
+		.bind = engine->address.addr[0],
+		.port_min = (uint16_t)engine->config.port_min,
+		.port_max = (uint16_t)engine->config.port_max,
+		.max_frame = engine->config.handshake_max_bytes,
+		.max_clients = (uint32_t)engine->config.handshake_clients,
+		.timeout_ms = (uint32_t)engine->config.handshake_timeout_ms,
+		.serve = serve,
+		.arg = engine,
+	};
+	int error = lw_ctrl_open(&opts, &engine->ctrl);
+	char where[80];
+
+	if (error != 0) {
+		lw_sockaddr_format(&opts.bind, where, sizeof(where));
+		return lw_fail(error, "no port from %llu to %llu can be opened on the address of %s: %s",
+		               (unsigned long long)engine->config.port_min, (unsigned long long)engine->config.port_max,
+		               engine->own.host, lw_strerror(error));
+	}
+	engine->own.port = lw_ctrl_port(engine->ctrl);
+	for (uint32_t i = 0; i < engine->address.count; i++)
+		lw_sockaddr_set_port(&engine->address.addr[i], engine->own.port);
+	if (lw_hostport_format(&engine->own, engine->name, sizeof(engine->name)) < 0)
+		return lw_fail(-EINVAL, "the engine's host name is too long");
+	return 0;
+}
+
+static bool listed(const char *list, const char *name)
+{
+	size_t length = strlen(name);
+
+	while (*list != '\0') {
+		size_t here = strcspn(list, ",");
+
+		if (here == length && memcmp(list, name, length) == 0)
+			return true;
+		list += here + (list[here] == ',');
+	}
+	return false;
+}
+
+/* An unknown word in the setting is an error; a driver that can't run here is off and says why. */
+static int check_drivers(const char *list)
+{
+	while (*list != '\0') {
+		size_t length = strcspn(list, ",");
+		bool known = length == 0;
+
+		for (size_t i = 0; i < lw_drivers_count && !known; i++)
+			known = strlen(lw_drivers[i]->name) == length && memcmp(lw_drivers[i]->name, list, length) == 0;
+		if (!known)
+			return lw_fail(-EINVAL, "setting drivers: there is no driver \"%.*s\"; see lwinfo for those there are",
+			               (int)length, list);
+		list += length + (list[length] == ',');
+	}
+	return 0;
+}
+
+static int open_drivers(struct lw_engine *engine)
+{
+	int error = check_drivers(engine->config.drivers);
+
+	for (size_t i = 0; error == 0 && i < lw_drivers_count; i++) {
+		const struct lw_driver_ops *ops = lw_drivers[i];
+
+		engine->driver_on[i] = false;
+		engine->driver_context[i] = NULL;
+		snprintf(engine->driver_why[i], sizeof(engine->driver_why[i]), "not in the setting drivers");
+		if (!listed(engine->config.drivers, ops->name))
+			continue;
+		engine->driver_why[i][0] = '\0';
+		engine->driver_on[i] = ops->open(engine, &engine->driver_context[i], engine->driver_why[i],
+		                                 sizeof(engine->driver_why[i])) == 0;
+		if (!engine->driver_on[i])
+			lw_log(LW_LOG_WARNING, "driver %s is off: %s", ops->name, engine->driver_why[i]);
+	}
+	return error;
+}
+
+static void close_drivers(struct lw_engine *engine)
+{
+	for (size_t i = 0; i < lw_drivers_count; i++) {
+		if (engine->driver_on[i])
+			lw_drivers[i]->close(engine->driver_context[i]);
+		engine->driver_on[i] = false;
+	}
+}
+
+static int open_tables(struct lw_engine *engine)
+{
+	const struct lw_config *config = &engine->config;
+	uint32_t chunks = (uint32_t)(config->max_tasks / LW_CHUNK_TASKS + config->max_tasks / LW_CHUNK_TASKS / 512 + 2);
+
+	if (lw_pages_get(&engine->batch_pages, config->max_batches * sizeof(struct lw_batch), config->hugepages) != 0 ||
+	    lw_pages_get(&engine->batch_next_pages, config->max_batches * sizeof(uint32_t), false) != 0 ||
+	    lw_pages_get(&engine->task_pages, (size_t)chunks * LW_CHUNK_BYTES, config->hugepages) != 0 ||
+	    lw_pages_get(&engine->task_next_pages, chunks * sizeof(uint32_t), false) != 0 ||
+	    lw_pages_get(&engine->channel_pages, config->max_channels * sizeof(struct lw_channel), false) != 0 ||
+	    lw_pages_get(&engine->segment_pages, config->max_segments * sizeof(struct lw_segment_slot), false) != 0)
+		return lw_fail(-ENOMEM, "no memory for the engine's tables; lower max_tasks or max_batches");
+	engine->batches = engine->batch_pages.memory;
+	engine->tasks = engine->task_pages.memory;
+	engine->channels = engine->channel_pages.memory;
+	engine->segments = engine->segment_pages.memory;
+	engine->segments_used = 1;
+	lw_slab_init(&engine->batch_slab, engine->batch_next_pages.memory, (uint32_t)config->max_batches);
+	lw_slab_init(&engine->chunk_slab, engine->task_next_pages.memory, chunks);
+	/* Handles of the engine that used these tables before must not fit: begin at another generation. */
+	for (uint64_t i = 0; i < config->max_batches; i++)
+		atomic_store(&engine->batches[i].gen, engine->epoch);
+	for (uint64_t i = 0; i < config->max_segments; i++)
+		atomic_store(&engine->segments[i].gen, engine->epoch);
+	atomic_store(&engine->live_batches, 0);
+	engine->live_channels = 0;
+	engine->notes_head = NULL;
+	engine->notes_tail = &engine->notes_head;
+	engine->notes_count = 0;
+	engine->outboxes = NULL;
+	lw_memory_init(engine);
+	return lw_cancel_init(engine);
+}
+
+static void close_tables(struct lw_engine *engine)
+{
+	for (uint64_t i = 0; engine->channels != NULL && i < engine->config.max_channels; i++)
+		lw_channel_fini(&engine->channels[i]);
+	lw_notify_fini(engine);
+	lw_memory_fini(engine);
+	lw_cancel_fini(engine);
+	lw_pages_drop(&engine->batch_pages);
+	lw_pages_drop(&engine->batch_next_pages);
+	lw_pages_drop(&engine->task_pages);
+	lw_pages_drop(&engine->task_next_pages);
+	lw_pages_drop(&engine->segment_pages);
+	/* Channels keep their generations: a thread's own handle to one must go stale, not live again. */
+}
+
+static int open_workers(struct lw_engine *engine)
+{
+	int error;
+
+	engine->workers = aligned_alloc(LW_CACHE_LINE, engine->worker_count * sizeof(*engine->workers));
+	if (engine->workers == NULL)
+		return lw_fail(-ENOMEM, "no memory for the workers");
+	memset(engine->workers, 0, engine->worker_count * sizeof(*engine->workers));
+	for (uint32_t i = 0; i < engine->worker_count; i++) {
+		struct lw_worker *worker = &engine->workers[i];
+
+		error = lw_worker_init(worker, engine, i);
+		if (error != 0)
+			return error;
+		engine->workers_ready = i + 1;
+		for (size_t k = 0; k < lw_drivers_count; k++) {
+			if (!engine->driver_on[k] || lw_drivers[k]->worker_open == NULL)
+				continue;
+			error = lw_drivers[k]->worker_open(engine->driver_context[k], worker, &worker->driver_context[k]);
+			if (error != 0)
+				return lw_fail(error, "driver %s could not prepare a worker: %s", lw_drivers[k]->name,
+				               lw_strerror(error));
+		}
+	}
+	for (uint32_t i = 0; i < engine->worker_count && !lw_engine_caller_driven(engine); i++) {
+		error = lw_host_launch(&engine->workers[i], engine->config.cpus);
+		if (error != 0)
+			return error;
+	}
+	return 0;
+}
+
+/* Ends the workers' threads; what was under way has ended with SHUTDOWN then. */
+static void stop_workers(struct lw_engine *engine)
+{
+	for (uint32_t i = 0; i < engine->workers_ready; i++) {
+		atomic_store(&engine->workers[i].stop, 1);
+		lw_fence_heavy();
+		lw_worker_wake(&engine->workers[i]);
+	}
+	for (uint32_t i = 0; i < engine->workers_ready; i++) {
+		struct lw_worker *worker = &engine->workers[i];
+
+		if (worker->started) {
+			lw_host_join(worker);
+		} else if (engine->workers_ready == engine->worker_count) {
+			while (atomic_exchange(&worker->driving, 1) != 0)
+				sched_yield();
+			lw_worker_abandon(worker);
+		}
+	}
+}
+
+static void close_workers(struct lw_engine *engine)
+{
+	for (uint32_t i = 0; i < engine->workers_ready; i++) {
+		struct lw_worker *worker = &engine->workers[i];
+
+		for (size_t k = 0; k < lw_drivers_count; k++)
+			if (worker->driver_context[k] != NULL)
+				lw_drivers[k]->worker_close(worker->driver_context[k]);
+		lw_worker_fini(worker);
+	}
+	free(engine->workers);
+	engine->workers = NULL;
+	engine->workers_ready = 0;
+}
+
+static int check_metadata(const char *metadata)
+{
+	if (strcmp(metadata, "P2PHANDSHAKE") != 0)
+		return lw_fail(-EINVAL, "metadata \"%s\" is not known; this version takes P2PHANDSHAKE", metadata);
+	return 0;
+}
+
+int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)
+{
+	struct lw_engine_opts opts = {.size = sizeof(opts)};
+	struct lw_engine *engine;
+	int error;
+
+	if (out == NULL)
+		return lw_fail(-EINVAL, "out must not be NULL");
+	if (given != NULL) {
+		if (given->size < sizeof(given->size) || given->size > 4096)
+			return lw_fail(-EINVAL, "opts->size must be sizeof(struct lw_engine_opts); call lw_engine_opts_init");
+		memcpy(&opts, given, given->size < sizeof(opts) ? given->size : sizeof(opts));
+	}
+	pthread_once(&process_once, process_init);
+	error = take_engine(&engine);
+	if (error != 0)
+		return error;
+	engine->epoch += 2 * (1u << 16);
+	error = lw_config_load(&engine->config, opts.config_file, opts.settings, opts.settings_count);
+	if (error == 0)
+		error = check_metadata(opts.metadata != NULL ? opts.metadata : engine->config.metadata);
+	if (error != 0)
+		goto give;
+	lw_log_level_set((int)engine->config.log_level);
+	if (getrandom(&engine->incarnation, sizeof(engine->incarnation), 0) != sizeof(engine->incarnation) ||
+	    engine->incarnation == 0)
+		engine->incarnation = lw_now_ns() | 1;
+	engine->worker_count = lw_engine_caller_driven(engine) ? 1 : (uint32_t)engine->config.workers;
+	engine->workers_ready = 0;
+	error = choose_name(engine, opts.name);
+	if (error != 0)
+		goto give;
+	if (!lw_engine_caller_driven(engine))
+		lw_host_start(engine->config.eal);
+	error = lw_rcu_init(&engine->rcu, engine->worker_count);
+	if (error != 0) {
+		lw_fail(error, "no memory for the engine's tables");
+		goto give;
+	}
+	error = open_tables(engine);
+	if (error != 0)
+		goto tables;
+	error = open_drivers(engine);
+	if (error != 0)
+		goto drivers;
+	error = open_ctrl(engine);
+	if (error != 0)
+		goto drivers;
+	error = open_workers(engine);
+	if (error != 0)
+		goto workers;
+	lw_segment_init(engine);
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->start != NULL && error == 0)
+			error = lw_drivers[i]->start(engine->driver_context[i]);
+	if (error != 0) {
+		lw_fail(error, "a driver could not start: %s", lw_strerror(error));
+		goto workers;
+	}
+	atomic_store(&engine->state, LW_ENGINE_OPEN);
+	lw_log(LW_LOG_INFO, "engine %s is open, incarnation %016llx", engine->name,
+	       (unsigned long long)engine->incarnation);
+	*out = engine;
+	return 0;
+workers:
+	stop_workers(engine);
+	close_drivers(engine);
+	lw_ctrl_close(engine->ctrl);
+	close_workers(engine);
+	lw_segment_fini(engine);
+	goto tables;
+drivers:
+	close_drivers(engine);
+	if (engine->ctrl != NULL)
+		lw_ctrl_close(engine->ctrl);
+tables:
+	engine->ctrl = NULL;
+	lw_rcu_fini(&engine->rcu);
+	close_tables(engine);
+give:
+	give_engine(engine);
+	return error;
+}
+
+int lw_engine_close(struct lw_engine *engine)
+{
+	uint32_t open = LW_ENGINE_OPEN;
+
+	if (engine == NULL)
+		return lw_fail(-EINVAL, "engine must not be NULL");
+	if (!atomic_compare_exchange_strong(&engine->state, &open, LW_ENGINE_CLOSING)) {
+		if (open == LW_ENGINE_FORKED)
+			return lw_fail(-EOWNERDEAD, "%s", forked_text);
+		return open == LW_ENGINE_CLOSING ? lw_fail(-EBUSY, "another thread closes the engine")
+		                                 : lw_fail(-EINVAL, "the engine is not open");
+	}
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->stop != NULL)
+			lw_drivers[i]->stop(engine->driver_context[i]);
+	stop_workers(engine);
+	/* Calls to peers end with -ESHUTDOWN, and those who wait for them leave. */
+	lw_ctrl_close(engine->ctrl);
+	for (uint32_t i = 0; atomic_load(&engine->calls) != 0 && i < CLOSE_WAIT_MS * 10; i++)
+		usleep(100);
+	close_workers(engine);
+	close_drivers(engine);
+	lw_segment_fini(engine);
+	lw_rcu_fini(&engine->rcu);
+	close_tables(engine);
+	engine->ctrl = NULL;
+	atomic_store(&engine->state, LW_ENGINE_CLOSED);
+	give_engine(engine);
+	return 0;
+}
+
+int lw_engine_progress(struct lw_engine *engine)
+{
+	struct lw_worker *worker;
+	uint64_t before;
+	int error;
+
+	if (engine == NULL)
+		return lw_fail_static(-EINVAL, "engine must not be NULL");
+	error = lw_engine_check(engine);
+	if (error != 0)
+		return error;
+	if (!lw_engine_caller_driven(engine))
+		return lw_fail_static(-EINVAL, "the engine has workers of its own; open it with poll = caller");
+	worker = &engine->workers[0];
+	before = atomic_load_explicit(&worker->requests, memory_order_relaxed);
+	if (!lw_worker_drive(worker))
+		return lw_fail_static(-EBUSY, "another thread drives the engine");
+	return (int)(atomic_load_explicit(&worker->requests, memory_order_relaxed) - before);
+}
+
+const char *lw_engine_name(const struct lw_engine *engine)
+{
+	return engine != NULL && atomic_load(&engine->state) == LW_ENGINE_OPEN ? engine->name : NULL;
+}
+
+int lw_engine_config_json(const struct lw_engine *engine, char **out)
+{
+	int error;
+
+	if (engine == NULL || out == NULL)
+		return lw_fail(-EINVAL, "engine and out must not be NULL");
+	error = lw_engine_check(engine);
+	return error != 0 ? error : lw_config_json(&engine->config, out);
+}
+
+static void add_drivers(const struct lw_engine *engine, cJSON *info)
+{
+	cJSON *list = cJSON_AddArrayToObject(info, "drivers");
+
+	for (size_t i = 0; i < lw_drivers_count; i++) {
+		cJSON *driver = cJSON_CreateObject();
+
+		cJSON_AddStringToObject(driver, "name", lw_drivers[i]->name);
+		cJSON_AddBoolToObject(driver, "on", engine->driver_on[i]);
+		cJSON_AddStringToObject(driver, "why", engine->driver_why[i]);
+		cJSON_AddItemToArray(list, driver);
+	}
+}
+
+static void add_workers(const struct lw_engine *engine, cJSON *info)
+{
+	cJSON *list = cJSON_AddArrayToObject(info, "workers");
+
+	for (uint32_t i = 0; i < engine->worker_count; i++) {
+		const struct lw_worker *worker = &engine->workers[i];
+		cJSON *entry = cJSON_CreateObject();
+
+		cJSON_AddNumberToObject(entry, "index", i);
+		cJSON_AddStringToObject(entry, "runs_on", lw_engine_caller_driven(engine) ? "the caller"
+		                                          : worker->on_lcore             ? "EAL lcore"
+		                                                                         : "plain thread");
+		cJSON_AddNumberToObject(entry, "cpu", worker->cpu);
+		cJSON_AddItemToArray(list, entry);
+	}
+}
+
+int lw_engine_info_json(struct lw_engine *engine, char **out)
+{
+	struct lw_host_facts facts;
+	cJSON *info, *host;
+	char text[80];
+	int error;
+
+	if (out == NULL)
+		return lw_fail(-EINVAL, "out must not be NULL");
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	info = cJSON_CreateObject();
+	lw_host_facts_get(&facts);
+	cJSON_AddStringToObject(info, "name", engine->name);
+	snprintf(text, sizeof(text), "%016llx", (unsigned long long)engine->incarnation);
+	cJSON_AddStringToObject(info, "incarnation", text);
+	lw_sockaddr_format(&engine->address.addr[0], text, sizeof(text));
+	cJSON_AddStringToObject(info, "handshake", text);
+	add_drivers(engine, info);
+	add_workers(engine, info);
+	host = cJSON_AddObjectToObject(info, "host");
+	cJSON_AddNumberToObject(host, "cpus", facts.cpus);
+	cJSON_AddBoolToObject(host, "eal", facts.eal);
+	cJSON_AddStringToObject(host, "eal_why", facts.why);
+	cJSON_AddNumberToObject(host, "eal_lcores", facts.lcores);
+	cJSON_AddBoolToObject(host, "hugepages", engine->task_pages.huge);
+	cJSON_AddBoolToObject(host, "membarrier", lw_fence_asymmetric);
+	*out = cJSON_PrintUnformatted(info);
+	cJSON_Delete(info);
+	lw_engine_leave(engine);
+	return *out != NULL ? 0 : lw_fail(-ENOMEM, "no memory for the report");
+}

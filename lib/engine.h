@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine's insides: tables that all parts of lib/ share. Who writes what:
+ *   config, drivers, workers     lw_engine_open, before any thread starts; constant afterwards
+ *   tables under lock            control calls of any thread; never held while waiting for a peer
+ *   batches, tasks               see lib/sched/task.h
+ *   snapshots (memory, views)    replaced under lock, read by workers under qsbr
+ * An engine structure is never freed, only used again, so a call with an engine that was closed meanwhile finds a state
+ * and gets its error code.
+ */
+#ifndef LW_ENGINE_H
+#define LW_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <lanewise/lanewise.h>
+
+#include "lib/config.h"
+#include "lib/pages.h"
+#include "lib/rangemap.h"
+#include "lib/rcu.h"
+#include "lib/ring/channel.h"
+#include "lib/ring/slab.h"
+#include "lib/sched/driver.h"
+#include "lib/sched/task.h"
+#include "lib/sched/worker.h"
+#include "meta/ctrl.h"
+#include "meta/hostport.h"
+
+enum lw_engine_state {
+	LW_ENGINE_CLOSED = 0,
+	LW_ENGINE_OPEN = 1,
+	LW_ENGINE_CLOSING = 2,
+	LW_ENGINE_FORKED = 3,
+};
+
+#define LW_HANDLE_INDEX_BITS 20
+#define LW_HANDLE_INDEX_MASK ((UINT32_C(1) << LW_HANDLE_INDEX_BITS) - 1)
+#define LW_HANDLE_TAG_BITS   12
+
+static inline uint64_t lw_handle(uint32_t gen, uint32_t tag, uint32_t index)
+{
+	return (uint64_t)gen << 32 | (uint64_t)tag << LW_HANDLE_INDEX_BITS | index;
+}
+
+/* What workers know of a segment. Immutable; replaced as a whole. */
+struct lw_view {
+	uint32_t driver;      /* in lw_drivers */
+	uint8_t tcp_version;
+	uint64_t incarnation; /* 0: unknown */
+	bool everything;      /* any range is offered (null driver) */
+	struct lw_rangemap *ranges;
+	struct lw_addrs data; /* where lanes connect to */
+};
+
+struct lw_segment_slot {
+	_Atomic uint32_t gen; /* odd: open */
+	_Atomic(struct lw_view *) view;
+	/* under the engine's lock */
+	uint32_t refs;
+	bool stale; /* the peer of this incarnation is gone; a new open gets a new slot */
+	char name[LW_NAME_MAX];
+	struct lw_addrs rpc; /* handshake port */
+	_Atomic uint32_t leaving; /* workers that still have to let go */
+	struct lw_segment_leave *leave;
+};
+
+struct lw_buffer_slot {
+	uint32_t gen; /* odd: registered */
+	uint32_t access;
+	uint64_t addr;
+	uint64_t length;
+	char location[64];
+	bool revoking; /* not offered any more; a worker did not confirm yet */
+};
+
+struct lw_note_item {
+	struct lw_note_item *next;
+	struct lw_note note;
+};
+
+struct lw_engine {
+	_Atomic uint32_t state; /* enum lw_engine_state */
+	_Atomic uint32_t calls; /* control calls that are inside */
+	bool taken;   /* under the table's lock: opening, open or closing */
+	uint32_t tag;
+	uint32_t epoch; /* even; where the generations of this life begin */
+	uint64_t incarnation;
+	struct lw_config config;
+	struct lw_hostport own; /* name */
+	char name[LW_NAME_MAX];
+	struct lw_addrs address; /* where we listen; its port is that of the handshake */
+
+	uint32_t worker_count; /* 1 in caller mode too */
+	uint32_t workers_ready; /* initialised so far */
+	struct lw_worker *workers;
+	_Atomic uint32_t next_worker;
+	bool driver_on[LW_MAX_DRIVERS];
+	char driver_why[LW_MAX_DRIVERS][128];
+	void *driver_context[LW_MAX_DRIVERS];
+	struct lw_ctrl *ctrl;
+	struct lw_rcu rcu;
+
+	struct lw_pages batch_pages, batch_next_pages, task_pages, task_next_pages, channel_pages, segment_pages;
+	struct lw_batch *batches;
+	struct lw_slab batch_slab;
+	struct lw_task *tasks;
+	struct lw_slab chunk_slab;
+	struct lw_channel *channels;
+	struct lw_segment_slot *segments;
+	uint32_t segments_used; /* under the lock: slots ever used */
+	_Atomic uint32_t live_batches;
+	struct lw_cancel *cancels;
+	_Atomic uint32_t *cancels_next;
+	struct lw_slab cancel_slab;
+
+	pthread_mutex_t lock;
+	_Atomic(struct lw_rangemap *) memory;
+	struct lw_buffer_slot *buffers;
+	uint32_t buffers_used;  /* slots ever used */
+	uint32_t *buffers_free; /* stack of slots */
+	uint32_t buffers_free_count, buffers_free_room, buffers_room;
+	uint32_t live_buffers, live_segments, live_channels;
+	uint32_t revoking; /* buffers that are */
+
+	pthread_mutex_t notes_lock;
+	struct lw_note_item *notes_head, **notes_tail;
+	uint32_t notes_count;
+	struct lw_outbox *outboxes; /* the control thread's: notes on their way, by peer */
+};
+
+/* Enters a control call: 0, or -EINVAL, -ESHUTDOWN, -EOWNERDEAD. leave after 0. */
+int lw_engine_enter(struct lw_engine *engine);
+void lw_engine_leave(struct lw_engine *engine);
+/* The state as an error for the data path: 0, -ESHUTDOWN, -EOWNERDEAD. */
+int lw_engine_check(const struct lw_engine *engine);
+bool lw_engine_caller_driven(const struct lw_engine *engine);
+/* Nanoseconds on CLOCK_MONOTONIC. */
+uint64_t lw_now_ns(void);
+
+static inline struct lw_batch *lw_batch_of(struct lw_engine *engine, lw_batch_t id)
+{
+	uint32_t index = (uint32_t)id & LW_HANDLE_INDEX_MASK;
+
+	if (((uint32_t)id >> LW_HANDLE_INDEX_BITS) != engine->tag || index >= engine->batch_slab.count ||
+	    (id >> 32 & 1) == 0)
+		return NULL;
+	if (atomic_load_explicit(&engine->batches[index].gen, memory_order_acquire) != (uint32_t)(id >> 32))
+		return NULL;
+	return &engine->batches[index];
+}
+
+/* The slot of an open segment, or NULL. LW_SEGMENT_LOCAL is slot 0. */
+static inline struct lw_segment_slot *lw_segment_of(struct lw_engine *engine, lw_segment_t id)
+{
+	uint32_t index = (uint32_t)id & LW_HANDLE_INDEX_MASK;
+
+	if (id == LW_SEGMENT_LOCAL)
+		return &engine->segments[0];
+	if (((uint32_t)id >> LW_HANDLE_INDEX_BITS) != engine->tag || index == 0 || index >= engine->config.max_segments ||
+	    (id >> 32 & 1) == 0)
+		return NULL;
+	if (atomic_load_explicit(&engine->segments[index].gen, memory_order_acquire) != (uint32_t)(id >> 32))
+		return NULL;
+	return &engine->segments[index];
+}
+
+/* Task number i of a batch. The worker and the submitter, or anybody who checks the generation afterwards. */
+struct lw_task *lw_batch_task(struct lw_engine *engine, struct lw_batch *batch, uint32_t i);
+/* The slot and its tasks go back; by whoever made done {submitted, FREE, not QUEUED}. Lock-free. */
+void lw_batch_recycle(struct lw_engine *engine, struct lw_batch *batch);
+/* The owner popped the batch's node. */
+void lw_batch_unqueue(struct lw_engine *engine, struct lw_batch *batch);
+/* A worker counted tasks as ended. The worker's thread. */
+void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t done, uint32_t failed, uint64_t bytes);
+
+/* cancel.c */
+int lw_cancel_init(struct lw_engine *engine);
+void lw_cancel_fini(struct lw_engine *engine);
+/* memory.c */
+void lw_memory_init(struct lw_engine *engine);
+void lw_memory_fini(struct lw_engine *engine);
+/* segment.c */
+void lw_segment_init(struct lw_engine *engine);
+void lw_segment_fini(struct lw_engine *engine);
+int lw_segment_publish(struct lw_engine *engine, char **json, size_t *size);
+/* The name of a segment for messages. */
+void lw_segment_name(struct lw_engine *engine, lw_segment_t segment, char *text, size_t size);
+/* Where the handshake port of the peer is, and its name. 0, -EBADF, -ENOTSUP nobody is there (null driver). */
+int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_addrs *rpc, char *name, size_t size);
+/* notify.c */
+int lw_notify_receive(struct lw_engine *engine, const char *body, size_t size, char **reply, size_t *reply_size);
+/* The batch ended: send or drop its note. A worker's thread; lock-free. */
+void lw_notify_batch_ended(struct lw_engine *engine, struct lw_pending_note *note, bool send);
+void lw_notify_fini(struct lw_engine *engine);
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registered memory: slots with handles, and the snapshot of ranges that workers check requests against. */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/engine.h"
+#include "lib/error.h"
+
+#define UNREGISTER_MS 5000
+#define LENGTH_MAX    (UINT64_C(1) << 47)
+
+void lw_memory_init(struct lw_engine *engine)
+{
+	atomic_store(&engine->memory, NULL);
+	engine->buffers = NULL;
+	engine->buffers_free = NULL;
+	engine->buffers_used = 0;
+	engine->buffers_room = 0;
+	engine->buffers_free_count = 0;
+	engine->live_buffers = 0;
+	engine->revoking = 0;
+}
+
+void lw_memory_fini(struct lw_engine *engine)
+{
+	lw_rangemap_free(atomic_exchange(&engine->memory, NULL));
+	free(engine->buffers);
+	free(engine->buffers_free);
+	engine->buffers = NULL;
+	engine->buffers_free = NULL;
+}
+
+static void retire(void *arg, void *memory)
+{
+	lw_rcu_retire(arg, memory, free);
+}
+
+static int check_buffer(const struct lw_memory *memory, size_t number)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)memory->addr;
+
+	if (memory->addr == NULL || memory->length == 0)
+		return lw_fail(-EINVAL, "buffer %zu: address NULL or length 0", number);
+	if (memory->length > LENGTH_MAX || addr + memory->length < addr)
+		return lw_fail(-EINVAL, "buffer %zu: %zu bytes at %p are longer than 2^47 or wrap around", number,
+		               memory->length, memory->addr);
+	if ((memory->access & ~(uint32_t)LW_ACCESS_REMOTE) != 0 || memory->reserved != 0)
+		return lw_fail(-EINVAL, "buffer %zu: unknown access bits 0x%x, or reserved is not 0", number, memory->access);
+	if (memory->location != NULL && strnlen(memory->location, 64) == 64)
+		return lw_fail(-EINVAL, "buffer %zu: the location is longer than 63 bytes", number);
+	return 0;
+}
+
+/* Room for count more slots, so that taking them can't fail. */
+static int reserve_slots(struct lw_engine *engine, size_t count)
+{
+	size_t want = engine->buffers_used + count;
+	struct lw_buffer_slot *slots;
+	uint32_t *stack;
+	size_t room = engine->buffers_room != 0 ? engine->buffers_room : 64;
+
+	if (engine->live_buffers + count > engine->config.max_buffers)
+		return lw_fail(-ENOSPC, "%zu buffers more than the %u registered would exceed the setting max_buffers (%llu)",
+		               count, engine->live_buffers, (unsigned long long)engine->config.max_buffers);
+	while (room < want)
+		room *= 2;
+	if (room == engine->buffers_room)
+		return 0;
+	slots = realloc(engine->buffers, room * sizeof(*slots));
+	if (slots == NULL)
+		return lw_fail(-ENOMEM, "no memory for the table of buffers");
+	memset(&slots[engine->buffers_room], 0, (room - engine->buffers_room) * sizeof(*slots));
+	engine->buffers = slots;
+	stack = realloc(engine->buffers_free, room * sizeof(*stack));
+	if (stack == NULL)
+		return lw_fail(-ENOMEM, "no memory for the table of buffers");
+	engine->buffers_free = stack;
+	engine->buffers_room = (uint32_t)room;
+	return 0;
+}
+
+static uint32_t take_buffer(struct lw_engine *engine, const struct lw_memory *memory)
+{
+	uint32_t index = engine->buffers_free_count != 0 ? engine->buffers_free[--engine->buffers_free_count]
+	                                                 : engine->buffers_used++;
+	struct lw_buffer_slot *slot = &engine->buffers[index];
+
+	slot->gen++;
+	slot->access = memory->access;
+	slot->addr = (uint64_t)(uintptr_t)memory->addr;
+	slot->length = memory->length;
+	slot->revoking = false;
+	memset(slot->location, 0, sizeof(slot->location));
+	if (memory->location != NULL)
+		memcpy(slot->location, memory->location, strnlen(memory->location, sizeof(slot->location) - 1));
+	engine->live_buffers++;
+	return index;
+}
+
+static void give_buffer(struct lw_engine *engine, uint32_t index)
+{
+	engine->buffers[index].gen++;
+	engine->buffers[index].revoking = false;
+	engine->buffers_free[engine->buffers_free_count++] = index;
+	engine->live_buffers--;
+}
+
+/* Publishes the snapshot with range i of the slot added or removed. Under the lock. */
+static int change_map(struct lw_engine *engine, uint32_t index, bool add)
+{
+	const struct lw_buffer_slot *slot = &engine->buffers[index];
+	struct lw_range range = {.addr = slot->addr,
+	                         .end = slot->addr + slot->length,
+	                         .access = slot->access,
+	                         .tag = index};
+	struct lw_rangemap *map = atomic_load_explicit(&engine->memory, memory_order_relaxed), *next;
+	int error;
+
+	if (add)
+		error = lw_rangemap_add(map, &range, retire, &engine->rcu, &next);
+	else
+		error = lw_rangemap_remove(map, slot->addr, retire, &engine->rcu, &next);
+	if (error == 0)
+		atomic_store_explicit(&engine->memory, next, memory_order_release);
+	return error;
+}
+
+int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
+{
+	size_t done = 0;
+	int error;
+
+	if (list == NULL || ids == NULL || count == 0)
+		return lw_fail(-EINVAL, "list and ids must not be NULL, count not 0");
+	for (size_t i = 0; i < count; i++) {
+		error = check_buffer(&list[i], i);
+		if (error != 0)
+			return error;
+	}
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	pthread_mutex_lock(&engine->lock);
+	error = reserve_slots(engine, count);
+	for (; error == 0 && done < count; done++) {
+		uint32_t index = take_buffer(engine, &list[done]);
+
+		/* A range that a worker has not let go of yet is not in the map any more, but is not free either. */
+		for (uint32_t k = 0; engine->revoking != 0 && error == 0 && k < engine->buffers_used; k++)
+			if (engine->buffers[k].revoking &&
+			    engine->buffers[k].addr < engine->buffers[index].addr + engine->buffers[index].length &&
+			    engine->buffers[index].addr < engine->buffers[k].addr + engine->buffers[k].length)
+				error = -EEXIST;
+		if (error == 0)
+			error = change_map(engine, index, true);
+		if (error != 0) {
+			give_buffer(engine, index);
+			lw_fail(error, "buffer %zu: %zu bytes at %p %s", done, list[done].length, list[done].addr,
+			        error == -EEXIST ? "overlap a registered range; unregister that one first"
+			                         : "could not be entered: out of memory");
+			break;
+		}
+		ids[done] = lw_handle(engine->buffers[index].gen, engine->tag, index);
+	}
+	while (error != 0 && done > 0) {
+		uint32_t index = (uint32_t)ids[--done] & LW_HANDLE_INDEX_MASK;
+
+		/* Removing what was just added can only run out of memory; then the buffer stays, unoffered to nobody's harm. */
+		if (change_map(engine, index, false) == 0)
+			give_buffer(engine, index);
+		ids[done] = 0;
+	}
+	pthread_mutex_unlock(&engine->lock);
+	lw_engine_leave(engine);
+	return error;
+}
+
+/* Ranges that all workers are to let go of, shared with them by reference count. */
+struct revocation {
+	_Atomic uint32_t holders;
+	size_t count;
+	struct {
+		uint64_t addr, end;
+	} ranges[];
+};
+
+static void drop_revocation(void *arg)
+{
+	struct revocation *revocation = arg;
+
+	if (atomic_fetch_sub(&revocation->holders, 1) == 1)
+		free(revocation);
+}
+
+static void revoke(struct lw_worker *worker, void *arg)
+{
+	struct revocation *revocation = arg;
+	struct lw_path *path;
+
+	for (size_t i = 0; i < revocation->count; i++) {
+		struct lw_abort abort = {.reason = LW_REASON_UNREGISTERED,
+		                         .batch = LW_INDEX_NONE,
+		                         .addr = revocation->ranges[i].addr,
+		                         .end = revocation->ranges[i].end,
+		                         .now = true};
+
+		TAILQ_FOREACH(path, &worker->live, live_link)
+			lw_path_abort(worker, path, &abort);
+		for (size_t k = 0; k < lw_drivers_count; k++)
+			if (worker->driver_context[k] != NULL && lw_drivers[k]->revoke != NULL)
+				lw_drivers[k]->revoke(worker->driver_context[k], abort.addr, abort.end);
+	}
+}
+
+/* Takes a buffer off the map. Under the lock. -EBADF, -ENOMEM. */
+static int withdraw(struct lw_engine *engine, lw_buffer_t id)
+{
+	uint32_t index = (uint32_t)id & LW_HANDLE_INDEX_MASK;
+	struct lw_buffer_slot *slot = &engine->buffers[index];
+	int error;
+
+	if (((uint32_t)id >> LW_HANDLE_INDEX_BITS) != engine->tag || index >= engine->buffers_used ||
+	    slot->gen != (uint32_t)(id >> 32) || (slot->gen & 1) == 0)
+		return lw_fail(-EBADF, "the buffer handle 0x%llx is stale, made up or another engine's", (unsigned long long)id);
+	if (slot->revoking)
+		return 0; /* an earlier call did not see the end of it */
+	error = change_map(engine, index, false);
+	if (error != 0)
+		return lw_fail(error, "no memory to take the buffer off the table");
+	slot->revoking = true;
+	engine->revoking++;
+	return 0;
+}
+
+int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint32_t timeout_ms)
+{
+	struct revocation *revocation;
+	int error, first_error = 0;
+
+	if (ids == NULL || count == 0)
+		return lw_fail(-EINVAL, "ids must not be NULL, count not 0");
+	if (timeout_ms == 0)
+		timeout_ms = UNREGISTER_MS;
+	revocation = malloc(sizeof(*revocation) + count * sizeof(revocation->ranges[0]));
+	if (revocation == NULL)
+		return lw_fail(-ENOMEM, "no memory for the list of buffers");
+	error = lw_engine_enter(engine);
+	if (error != 0) {
+		free(revocation);
+		return error;
+	}
+	revocation->count = 0;
+	atomic_init(&revocation->holders, engine->worker_count + 1);
+	pthread_mutex_lock(&engine->lock);
+	for (size_t i = 0; i < count; i++) {
+		const struct lw_buffer_slot *slot = &engine->buffers[(uint32_t)ids[i] & LW_HANDLE_INDEX_MASK];
+
+		error = withdraw(engine, ids[i]);
+		if (error != 0) {
+			first_error = first_error == 0 ? error : first_error;
+			continue;
+		}
+		revocation->ranges[revocation->count].addr = slot->addr;
+		revocation->ranges[revocation->count++].end = slot->addr + slot->length;
+	}
+	pthread_mutex_unlock(&engine->lock);
+	error = 0;
+	for (uint32_t i = 0; i < engine->worker_count; i++) {
+		int late = lw_worker_call(&engine->workers[i], revoke, revocation, drop_revocation, timeout_ms);
+
+		if (late == 0)
+			drop_revocation(revocation);
+		else
+			error = lw_fail(-EBUSY, "worker %u did not confirm in %u ms; do not unmap the memory, call again", i,
+			                timeout_ms);
+	}
+	pthread_mutex_lock(&engine->lock);
+	for (size_t i = 0; error == 0 && i < count; i++) {
+		uint32_t index = (uint32_t)ids[i] & LW_HANDLE_INDEX_MASK;
+
+		if (index < engine->buffers_used && engine->buffers[index].gen == (uint32_t)(ids[i] >> 32) &&
+		    engine->buffers[index].revoking) {
+			engine->revoking--;
+			give_buffer(engine, index);
+		}
+	}
+	pthread_mutex_unlock(&engine->lock);
+	drop_revocation(revocation);
+	lw_engine_leave(engine);
+	return error != 0 ? error : first_error;
+}
+
+int lw_memory_find(struct lw_engine *engine, const void *addr, lw_buffer_t *out)
+{
+	const struct lw_range *range;
+	int error;
+
+	if (out == NULL)
+		return lw_fail(-EINVAL, "out must not be NULL");
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	pthread_mutex_lock(&engine->lock);
+	range = lw_rangemap_find(atomic_load(&engine->memory), (uint64_t)(uintptr_t)addr);
+	if (range != NULL)
+		*out = lw_handle(engine->buffers[range->tag].gen, engine->tag, range->tag);
+	else
+		error = lw_fail(-ENOENT, "no registered buffer contains %p", addr);
+	pthread_mutex_unlock(&engine->lock);
+	lw_engine_leave(engine);
+	return error;
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Notes: sent by the control thread, one at a time to each peer so that their order is kept, and received into one queue. */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+
+#include "lib/engine.h"
+#include "lib/error.h"
+#include "lib/log.h"
+#include "meta/frame.h"
+
+#define NAME_MAX_BYTES 65536u
+#define TEXT_MAX_BYTES 524288u
+
+enum note_state { NOTE_WAITING, NOTE_DONE, NOTE_ABANDONED };
+
+/* A note on its way out. */
+struct lw_pending_note {
+	struct lw_ctrl_job job;
+	struct lw_pending_note *next; /* in its outbox */
+	struct lw_engine *engine;
+	struct lw_addrs rpc;
+	char peer[LW_NAME_MAX];
+	char *body;
+	size_t size;
+	uint32_t timeout_ms;
+	bool send;
+	bool waited; /* a caller sleeps on state; whoever comes second frees the note */
+	int result;
+	_Atomic uint32_t state;
+};
+
+/* The notes to one peer, oldest first; the first one is being sent. The control thread's. */
+struct lw_outbox {
+	struct lw_outbox *next;
+	struct lw_pending_note *first, **last;
+};
+
+static void free_pending(struct lw_pending_note *note)
+{
+	free(note->body);
+	free(note);
+}
+
+static void settle(struct lw_pending_note *note, int result)
+{
+	static struct lw_log_limit limit;
+
+	if (result != 0)
+		lw_log_limited(&limit, LW_LOG_WARNING, "a note to %s was not delivered: %s", note->peer, lw_strerror(result));
+	note->result = result;
+	if (!note->waited || atomic_exchange(&note->state, NOTE_DONE) == NOTE_ABANDONED) {
+		free_pending(note);
+		return;
+	}
+	syscall(SYS_futex, &note->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* What the peer's answer says: 0, -ENOBUFS, -EPROTO. */
+static int read_answer(const char *body, size_t size)
+{
+	cJSON *answer = cJSON_ParseWithLength(body, size);
+	const cJSON *verdict = cJSON_GetObjectItemCaseSensitive(answer, "notify_msg");
+	const cJSON *error = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(answer, "lw"), "error");
+	int result = -EPROTO;
+
+	if (cJSON_IsString(verdict) && verdict->valuestring[0] != '\0')
+		result = 0;
+	else if (cJSON_IsString(error) && strcmp(error->valuestring, "full") == 0)
+		result = -ENOBUFS;
+	cJSON_Delete(answer);
+	return result;
+}
+
+static void send_first(struct lw_engine *engine, struct lw_outbox *outbox);
+
+static void note_sent(void *arg, int result, const char *body, size_t size)
+{
+	struct lw_outbox *outbox = arg;
+	struct lw_pending_note *note = outbox->first;
+	struct lw_engine *engine = note->engine;
+
+	outbox->first = note->next;
+	settle(note, result != 0 ? result : read_answer(body, size));
+	send_first(engine, outbox);
+}
+
+static void send_first(struct lw_engine *engine, struct lw_outbox *outbox)
+{
+	struct lw_outbox **link;
+
+	while (outbox->first != NULL) {
+		struct lw_pending_note *note = outbox->first;
+		int error = lw_ctrl_call_async(engine->ctrl, &note->rpc, LW_FRAME_NOTIFY, note->body, note->size,
+		                               note->timeout_ms, note_sent, outbox);
+
+		if (error == 0)
+			return;
+		outbox->first = note->next;
+		settle(note, error);
+	}
+	for (link = &engine->outboxes; *link != outbox; link = &(*link)->next)
+		;
+	*link = outbox->next;
+	free(outbox);
+}
+
+static void note_run(struct lw_ctrl_job *job)
+{
+	struct lw_pending_note *note = (struct lw_pending_note *)(void *)job;
+	struct lw_engine *engine = note->engine;
+	struct lw_outbox *outbox;
+
+	if (!note->send) {
+		free_pending(note);
+		return;
+	}
+	for (outbox = engine->outboxes; outbox != NULL; outbox = outbox->next) {
+		if (strcmp(outbox->first->peer, note->peer) == 0) {
+			*outbox->last = note;
+			outbox->last = &note->next;
+			return;
+		}
+	}
+	outbox = malloc(sizeof(*outbox));
+	if (outbox == NULL) {
+		settle(note, -ENOMEM);
+		return;
+	}
+	outbox->first = note;
+	outbox->last = &note->next;
+	outbox->next = engine->outboxes;
+	engine->outboxes = outbox;
+	send_first(engine, outbox);
+}
+
+/* A note ready to be posted. */
+static int prepare(struct lw_engine *engine, lw_segment_t segment, const struct lw_note *note, uint32_t timeout_ms,
+                   struct lw_pending_note **out)
+{
+	struct lw_pending_note *pending = calloc(1, sizeof(*pending));
+	char *name = NULL, *text = NULL;
+	cJSON *json = cJSON_CreateObject();
+	int error = -ENOMEM;
+
+	if (pending == NULL || json == NULL)
+		goto fail;
+	error = lw_segment_rpc(engine, segment, &pending->rpc, pending->peer, sizeof(pending->peer));
+	if (error != 0)
+		goto out;
+	error = -ENOMEM;
+	name = strndup(note->name_size != 0 ? note->name : "", note->name_size);
+	text = strndup(note->text_size != 0 ? note->text : "", note->text_size);
+	if (name == NULL || text == NULL || cJSON_AddStringToObject(json, "name", name) == NULL ||
+	    cJSON_AddStringToObject(json, "notify_msg", text) == NULL)
+		goto fail;
+	pending->body = cJSON_PrintUnformatted(json);
+	if (pending->body == NULL)
+		goto fail;
+	pending->size = strlen(pending->body);
+	pending->engine = engine;
+	pending->timeout_ms = timeout_ms;
+	pending->send = true;
+	pending->job.run = note_run;
+	*out = pending;
+	error = 0;
+	goto out;
+fail:
+	lw_fail(error, "no memory for a note");
+out:
+	if (error != 0)
+		free(pending);
+	cJSON_Delete(json);
+	free(name);
+	free(text);
+	return error;
+}
+
+static int check_note(const struct lw_note *note)
+{
+	if (note == NULL || (note->name == NULL && note->name_size != 0) || (note->text == NULL && note->text_size != 0))
+		return lw_fail(-EINVAL, "note, its name and its text must not be NULL");
+	if (note->name_size > NAME_MAX_BYTES || note->text_size > TEXT_MAX_BYTES)
+		return lw_fail(-EMSGSIZE, "a note takes a name of %u bytes and a text of %u at most", NAME_MAX_BYTES,
+		               TEXT_MAX_BYTES);
+	if ((note->name_size != 0 && memchr(note->name, 0, note->name_size) != NULL) ||
+	    (note->text_size != 0 && memchr(note->text, 0, note->text_size) != NULL))
+		return lw_fail(-EILSEQ, "a note can't hold a NUL byte");
+	return 0;
+}
+
+int lw_notify(struct lw_engine *engine, lw_segment_t segment, const struct lw_note *note, uint32_t timeout_ms)
+{
+	struct lw_pending_note *pending;
+	uint64_t end_ns;
+	int error = check_note(note);
+
+	if (error != 0)
+		return error;
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	if (timeout_ms == 0)
+		timeout_ms = (uint32_t)engine->config.handshake_timeout_ms;
+	error = prepare(engine, segment, note, timeout_ms, &pending);
+	if (error != 0)
+		goto out;
+	pending->waited = true;
+	end_ns = lw_now_ns() + (uint64_t)timeout_ms * 1000000;
+	lw_ctrl_post(engine->ctrl, &pending->job);
+	while (atomic_load(&pending->state) == NOTE_WAITING) {
+		uint64_t now_ns = lw_now_ns();
+		uint64_t left_ns = end_ns > now_ns ? end_ns - now_ns : 0;
+		struct timespec pause = {.tv_sec = (time_t)(left_ns / 1000000000), .tv_nsec = (long)(left_ns % 1000000000)};
+		uint32_t waiting = NOTE_WAITING;
+
+		if (left_ns == 0 && atomic_compare_exchange_strong(&pending->state, &waiting, NOTE_ABANDONED)) {
+			error = lw_fail(-ETIMEDOUT, "the note was not confirmed in %u ms", timeout_ms);
+			goto out;
+		}
+		syscall(SYS_futex, &pending->state, FUTEX_WAIT_PRIVATE, NOTE_WAITING, &pause, NULL, 0);
+	}
+	error = pending->result;
+	if (error != 0)
+		lw_fail(error, "%s did not take the note: %s", pending->peer, lw_strerror(error));
+	free_pending(pending);
+out:
+	lw_engine_leave(engine);
+	return error;
+}
+
+int lw_submit_notify(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
+                     const struct lw_note *note)
+{
+	struct lw_pending_note *pending, *none = NULL;
+	struct lw_engine *engine;
+	struct lw_batch *batch;
+	int error;
+
+	if (channel == NULL || requests == NULL || count == 0)
+		return lw_fail(-EINVAL, "channel and requests must not be NULL, count not 0");
+	error = check_note(note);
+	if (error != 0)
+		return error;
+	engine = channel->engine;
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	batch = lw_batch_of(engine, id);
+	if (batch == NULL) {
+		error = lw_fail(-EBADF, "the batch handle 0x%llx is stale, made up or another engine's", (unsigned long long)id);
+		goto out;
+	}
+	error = prepare(engine, requests[0].segment, note, (uint32_t)engine->config.handshake_timeout_ms, &pending);
+	if (error != 0)
+		goto out;
+	if (!atomic_compare_exchange_strong(&batch->note, &none, pending)) {
+		free_pending(pending);
+		error = lw_fail(-EALREADY, "the batch has a note waiting already");
+		goto out;
+	}
+	error = lw_submit(channel, id, requests, count);
+	/* Refused as a whole: unless a worker ended an earlier submit meanwhile and took the note, it is ours again. */
+	if (error != 0 && atomic_compare_exchange_strong(&batch->note, &pending, NULL))
+		free_pending(pending);
+out:
+	lw_engine_leave(engine);
+	return error;
+}
+
+void lw_notify_batch_ended(struct lw_engine *engine, struct lw_pending_note *note, bool send)
+{
+	note->send = send;
+	lw_ctrl_post(engine->ctrl, &note->job);
+}
+
+int lw_notify_receive(struct lw_engine *engine, const char *body, size_t size, char **reply, size_t *reply_size)
+{
+	static const char taken[] = "{\"name\":\"\",\"notify_msg\":\"success\"}";
+	static const char full[] = "{\"lw\":{\"error\":\"full\"},\"name\":\"\",\"notify_msg\":\"\"}";
+	cJSON *json = cJSON_ParseWithLength(body, size);
+	const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "name");
+	const cJSON *text = cJSON_GetObjectItemCaseSensitive(json, "notify_msg");
+	struct lw_note_item *item = NULL;
+	size_t name_size, text_size;
+	const char *answer = full;
+	int error = -EPROTO;
+
+	if (!cJSON_IsString(name) || !cJSON_IsString(text))
+		goto out;
+	name_size = strlen(name->valuestring);
+	text_size = strlen(text->valuestring);
+	error = -ENOMEM;
+	item = malloc(sizeof(*item) + name_size + text_size + 2);
+	if (item == NULL)
+		goto out;
+	item->next = NULL;
+	item->note.name = memcpy((char *)(item + 1), name->valuestring, name_size + 1);
+	item->note.name_size = name_size;
+	item->note.text = memcpy((char *)(item + 1) + name_size + 1, text->valuestring, text_size + 1);
+	item->note.text_size = text_size;
+	pthread_mutex_lock(&engine->notes_lock);
+	if (engine->notes_count < engine->config.notify_queue) {
+		*engine->notes_tail = item;
+		engine->notes_tail = &item->next;
+		engine->notes_count++;
+		item = NULL;
+		answer = taken;
+	}
+	pthread_mutex_unlock(&engine->notes_lock);
+	*reply = strdup(answer);
+	*reply_size = strlen(answer);
+	error = *reply != NULL ? 0 : -ENOMEM;
+out:
+	free(item);
+	cJSON_Delete(json);
+	return error;
+}
+
+int lw_note_poll(struct lw_engine *engine, struct lw_note **out)
+{
+	struct lw_note_item *item;
+	int error;
+
+	if (out == NULL)
+		return lw_fail(-EINVAL, "out must not be NULL");
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	pthread_mutex_lock(&engine->notes_lock);
+	item = engine->notes_head;
+	if (item != NULL) {
+		engine->notes_head = item->next;
+		if (engine->notes_head == NULL)
+			engine->notes_tail = &engine->notes_head;
+		engine->notes_count--;
+	}
+	pthread_mutex_unlock(&engine->notes_lock);
+	lw_engine_leave(engine);
+	if (item == NULL)
+		return 0;
+	*out = &item->note;
+	return 1;
+}
+
+void lw_note_free(struct lw_note *note)
+{
+	if (note != NULL)
+		free((char *)note - offsetof(struct lw_note_item, note));
+}
+
+void lw_notify_fini(struct lw_engine *engine)
+{
+	struct lw_note_item *item;
+
+	while ((item = engine->notes_head) != NULL) {
+		engine->notes_head = item->next;
+		free(item);
+	}
+	engine->notes_tail = &engine->notes_head;
+	engine->notes_count = 0;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a driver is: one constant table of functions, found in drivers/drivers.c. Members are grouped by the thread that calls
+ * them. A driver talks back through lane.h and worker.h only; drivers do not know each other.
+ */
+#ifndef LW_SCHED_DRIVER_H
+#define LW_SCHED_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "meta/descriptor.h"
+
+struct lw_engine;
+struct lw_lane;
+struct lw_slice;
+struct lw_view;
+struct lw_worker;
+
+#define LW_MAX_DRIVERS 8
+
+struct lw_driver_ops {
+	size_t size;        /* sizeof(struct lw_driver_ops) */
+	const char *name;   /* as in descriptors and in the setting "drivers" */
+	size_t lane_bytes;  /* the driver's own part of a lane */
+	uint32_t credits;   /* slices on one lane at once */
+	uint32_t peer_cuts; /* not 0: a slice may not cross a seam between two of the peer's buffers */
+
+	/* lw_engine_open's and lw_engine_close's thread; may block briefly. why gets the reason of a failure. */
+	int (*open)(struct lw_engine *engine, void **context, char *why, size_t why_size);
+	void (*close)(void *context);
+	/* After the workers were prepared, and before they end: begins and stops to take connections. May be NULL. */
+	int (*start)(void *context);
+	void (*stop)(void *context);
+	/* Adds what peers need to know to our descriptor. */
+	void (*describe)(void *context, struct lw_desc *desc);
+	/* Per worker, before its thread starts and after it ended. */
+	int (*worker_open)(void *context, struct lw_worker *worker, void **worker_context);
+	void (*worker_close)(void *worker_context);
+
+	/* The worker's thread; none of these blocks or allocates. */
+
+	/* Begins to connect a lane to lane->path's view. The lane reports lw_lane_up or lw_lane_down, at once or later.
+	 * 0, or a negative errno: the lane is down already. */
+	int (*lane_open)(struct lw_lane *lane, const struct lw_view *view);
+	/* Drops the connection. When it returns, no memory of the lane's slices is or will be touched from here. */
+	void (*lane_close)(struct lw_lane *lane);
+	/* Takes a slice, the last one of lane->inflight; bytes may move now or in flush. Ends in lw_slice_done. */
+	void (*post)(struct lw_lane *lane, struct lw_slice *slice);
+	/* Called once after one or more posts. */
+	void (*flush)(struct lw_lane *lane);
+	/* Takes back a slice that no byte was sent for. False if it is too late. */
+	bool (*unpost)(struct lw_lane *lane, struct lw_slice *slice);
+	/* Stops serving peers inside [addr, end): when it returns, no byte there is or will be touched for a peer. */
+	void (*revoke)(void *worker_context, uint64_t addr, uint64_t end);
+	/* Moves what can be moved now. True if something was done, or if it wants to be called again soon. */
+	bool (*poll)(void *worker_context);
+};
+
+extern const struct lw_driver_ops *const lw_drivers[];
+extern const size_t lw_drivers_count;
+
+#endif

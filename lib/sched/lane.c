@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/sched/lane.h"
+
+#include <stdio.h>
+
+#include "lib/engine.h"
+
+#define ATTEMPTS_MAX   3
+#define BACKOFF_MIN_MS 10
+#define BACKOFF_MAX_MS 1000
+
+uint32_t lw_lane_id(const struct lw_lane *lane)
+{
+	uint32_t id = lane->index * lane->worker->engine->worker_count + lane->worker->index;
+
+	return id < LW_LANE_NONE ? id : LW_LANE_NONE;
+}
+
+static void set_state(struct lw_lane *lane, enum lw_lane_state state)
+{
+	atomic_store_explicit(&lane->state, state, memory_order_relaxed);
+}
+
+void lw_lane_up(struct lw_lane *lane)
+{
+	set_state(lane, LW_LANE_UP);
+	lane->ever_up = true;
+	lane->backoff_ms = 0;
+	lane->kill = false;
+	lw_count(&lane->stats.connects, 1);
+	lw_path_activate(lane->worker, lane->path);
+}
+
+static void take_off(struct lw_lane *lane, struct lw_slice *slice)
+{
+	TAILQ_REMOVE(&lane->inflight, slice, link);
+	lane->credits++;
+	lane->worker->hot--;
+	lane->path->inflight--;
+	atomic_store_explicit(&lane->stats.inflight_slices, lane->ops->credits - lane->credits, memory_order_relaxed);
+	lw_count(&lane->stats.inflight_bytes, -slice->length);
+	slice->posted = false;
+}
+
+void lw_slice_done(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason reason)
+{
+	take_off(lane, slice);
+	if (reason == LW_REASON_NONE) {
+		lw_count(&lane->stats.slices, 1);
+		lw_count(slice->op == LW_WRITE ? &lane->stats.tx_bytes : &lane->stats.rx_bytes, slice->length);
+	} else {
+		lw_count(&lane->stats.errors, 1);
+	}
+	lw_path_slice_end(lane->worker, lane->path, slice, lw_lane_id(lane), reason);
+}
+
+void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
+{
+	struct lw_worker *worker = lane->worker;
+	struct lw_path *path = lane->path;
+	bool was_up = lw_lane_state(lane) == LW_LANE_UP;
+	struct lw_slice *slice;
+
+	if (lw_lane_state(lane) == LW_LANE_DOWN)
+		return;
+	set_state(lane, LW_LANE_DOWN);
+	lane->kill = false;
+	lane->ops->lane_close(lane);
+	if (reason == LW_REASON_RESTARTED)
+		path->dead = reason;
+	while ((slice = TAILQ_FIRST(&lane->inflight)) != NULL) {
+		struct lw_task *task = slice->task;
+
+		if ((task->flags & LW_TASK_ABORT) != 0) {
+			lw_slice_done(lane, slice, task->reason);
+		} else if (path->dead == LW_REASON_NONE && slice->attempts < ATTEMPTS_MAX &&
+		           (slice->op == LW_READ || !slice->started)) {
+			take_off(lane, slice);
+			slice->attempts++;
+			slice->started = false;
+			lw_count(&lane->stats.retries, 1);
+			TAILQ_INSERT_TAIL(&path->retry, slice, link);
+		} else {
+			lw_slice_done(lane, slice, reason);
+		}
+	}
+	/* A connection that served is made again at once; one that could not be made waits, longer each time. */
+	if (!was_up)
+		lane->backoff_ms = lane->backoff_ms == 0                  ? BACKOFF_MIN_MS
+		                   : lane->backoff_ms * 2 < BACKOFF_MAX_MS ? lane->backoff_ms * 2
+		                                                           : BACKOFF_MAX_MS;
+	lane->retry_at_ms = worker->now_ms + lane->backoff_ms;
+	if (!was_up || path->dead != LW_REASON_NONE)
+		lw_path_lane_lost(worker, path, reason);
+	lw_path_activate(worker, path);
+}
+
+struct lw_lane *lw_lane_serve(struct lw_worker *worker, uint32_t driver, const char *peer)
+{
+	struct lw_lane *lane = lw_worker_lane_take(worker, driver);
+
+	if (lane == NULL)
+		return NULL;
+	snprintf(lane->peer, sizeof(lane->peer), "%s", peer);
+	set_state(lane, LW_LANE_UP);
+	lw_count(&lane->stats.connects, 1);
+	atomic_store_explicit(&lane->in_use, true, memory_order_release);
+	return lane;
+}
+
+void lw_lane_serve_end(struct lw_lane *lane)
+{
+	lw_worker_lane_give(lane->worker, lane);
+}

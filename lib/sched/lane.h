@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lanes and slices: what a worker and a driver share. Everything here belongs to one worker; other threads read stats alone.
+ *
+ * Life of a lane:  DOWN -> CONNECTING -> UP -> DOWN ...   (kept with its path until the segment is closed)
+ * A slice is in lane->inflight from post to lw_slice_done, oldest first.
+ */
+#ifndef LW_SCHED_LANE_H
+#define LW_SCHED_LANE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include <lanewise/stats.h>
+
+#include "lib/sched/driver.h"
+#include "lib/sched/task.h"
+
+struct lw_path;
+
+struct lw_slice {
+	TAILQ_ENTRY(lw_slice) link; /* lane->inflight, path->retry or the worker's free list */
+	struct lw_task *task;
+	uint64_t local;
+	uint64_t remote;
+	uint64_t length;
+	uint8_t op;
+	uint8_t attempts; /* lanes it was posted on before */
+	bool started;     /* set by the driver: a byte of it may have reached the peer */
+	bool posted;      /* handed to the driver */
+	/* the driver's own: header, progress */
+	alignas(8) unsigned char own[56];
+};
+TAILQ_HEAD(lw_slice_list, lw_slice);
+
+struct lw_lane_counters {
+#define X(name, unit, help) _Atomic uint64_t name;
+	LW_LANE_COUNTERS(X)
+#undef X
+	_Atomic uint64_t inflight_slices;
+	_Atomic uint64_t inflight_bytes;
+};
+
+struct lw_lane {
+	struct lw_slice_list inflight;
+	struct lw_worker *worker;
+	struct lw_path *path; /* NULL: a served lane, the peer's */
+	const struct lw_driver_ops *ops;
+	uint32_t index; /* in the worker */
+	uint32_t driver; /* in lw_drivers */
+	uint32_t credits;
+	uint32_t backoff_ms;
+	uint32_t retry_at_ms;  /* DOWN: not before */
+	uint32_t expire_at_ms; /* CONNECTING: fails then; UP: is cut then if kill is set */
+	bool kill;
+	bool dirty; /* posted to since the last flush */
+	bool ever_up;
+	LIST_ENTRY(lw_lane) dirty_link;
+	_Atomic uint32_t state;  /* enum lw_lane_state */
+	_Atomic bool in_use;
+	_Atomic uint32_t segment_gen; /* own lanes: whose they are, for those who only read */
+	_Atomic uint32_t segment;
+	char peer[96];           /* served lanes: the peer's address; written before in_use */
+	struct lw_lane_counters stats;
+	alignas(64) unsigned char own[]; /* the driver's own */
+};
+
+/* The worker is the only writer of its counters: no read-modify-write is needed. */
+static inline void lw_count(_Atomic uint64_t *counter, uint64_t by)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by, memory_order_relaxed);
+}
+
+static inline uint32_t lw_lane_state(const struct lw_lane *lane)
+{
+	return atomic_load_explicit(&lane->state, memory_order_relaxed);
+}
+
+/* The lane's number in the engine, as tasks and statistics name it. */
+uint32_t lw_lane_id(const struct lw_lane *lane);
+
+/* For drivers, on the worker's thread. */
+
+/* The lane takes slices from now on. */
+void lw_lane_up(struct lw_lane *lane);
+
+/* The lane is lost: calls ops->lane_close, then hands its slices on. Those of which no byte was sent and READs go to another
+ * lane or connection; WRITEs that may have reached the peer end FAILED with reason, since repeating them could overtake
+ * what the application does next. */
+void lw_lane_down(struct lw_lane *lane, enum lw_reason reason);
+
+/* A slice of the lane ended, well (LW_REASON_NONE) or not. The slice is gone afterwards. */
+void lw_slice_done(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason reason);
+
+/* A lane for a connection that a peer opened. NULL: none free. */
+struct lw_lane *lw_lane_serve(struct lw_worker *worker, uint32_t driver, const char *peer);
+void lw_lane_serve_end(struct lw_lane *lane);
+
+#endif

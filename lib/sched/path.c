@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/sched/path.h"
+
+#include <errno.h>
+
+#include "lib/engine.h"
+
+#define GRACE_MS 500 /* an aborted task whose bytes are on the wire may still complete for so long */
+
+/* a is at or before b on a clock that wraps. */
+static bool before(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) <= 0;
+}
+
+static enum lw_state state_of(enum lw_reason reason)
+{
+	switch (reason) {
+	case LW_REASON_NONE:
+		return LW_COMPLETED;
+	case LW_REASON_TIMEOUT:
+		return LW_TIMEOUT;
+	case LW_REASON_CANCELED:
+	case LW_REASON_SEGMENT_CLOSED:
+		return LW_CANCELED;
+	default:
+		return LW_FAILED;
+	}
+}
+
+static void list_init(struct lw_task_list *list)
+{
+	*list = (struct lw_task_list){.head = LW_INDEX_NONE, .tail = LW_INDEX_NONE};
+}
+
+static void list_append(struct lw_engine *engine, struct lw_task_list *list, struct lw_task *task)
+{
+	uint32_t index = (uint32_t)(task - engine->tasks);
+
+	task->next = LW_INDEX_NONE;
+	task->flags |= LW_TASK_QUEUED;
+	if (list->tail == LW_INDEX_NONE)
+		list->head = index;
+	else
+		engine->tasks[list->tail].next = index;
+	list->tail = index;
+}
+
+/* Unlinks the task after previous (LW_INDEX_NONE: the head). */
+static struct lw_task *list_unlink(struct lw_engine *engine, struct lw_task_list *list, uint32_t previous)
+{
+	uint32_t index = previous == LW_INDEX_NONE ? list->head : engine->tasks[previous].next;
+	struct lw_task *task = &engine->tasks[index];
+
+	if (previous == LW_INDEX_NONE) {
+		list->head = task->next;
+		list->cut = 0;
+	} else {
+		engine->tasks[previous].next = task->next;
+	}
+	if (list->tail == index)
+		list->tail = previous;
+	task->flags &= (uint8_t)~LW_TASK_QUEUED;
+	return task;
+}
+
+static bool has_work(const struct lw_path *path)
+{
+	return path->waiting[0].head != LW_INDEX_NONE || path->waiting[1].head != LW_INDEX_NONE ||
+	       !TAILQ_EMPTY(&path->retry);
+}
+
+void lw_path_init(struct lw_worker *worker, struct lw_path *path, uint32_t segment, uint32_t gen)
+{
+	*path = (struct lw_path){.segment = segment, .gen = gen};
+	list_init(&path->waiting[0]);
+	list_init(&path->waiting[1]);
+	TAILQ_INIT(&path->retry);
+	TAILQ_INSERT_TAIL(&worker->live, path, live_link);
+}
+
+void lw_path_activate(struct lw_worker *worker, struct lw_path *path)
+{
+	if (path->active || !has_work(path))
+		return;
+	path->active = true;
+	TAILQ_INSERT_TAIL(&worker->active, path, active_link);
+}
+
+static void finish(struct lw_worker *worker, struct lw_task *task, uint32_t lane, enum lw_reason reason)
+{
+	lw_worker_finish(worker, task, state_of(reason), reason, lane);
+}
+
+static void fail_task(struct lw_task *task, enum lw_reason reason)
+{
+	if ((task->flags & LW_TASK_FAILED) != 0)
+		return;
+	task->flags |= LW_TASK_FAILED;
+	task->reason = (uint8_t)reason;
+}
+
+void lw_path_add(struct lw_worker *worker, struct lw_path *path, struct lw_task *task)
+{
+	if (path->dead != LW_REASON_NONE) {
+		finish(worker, task, LW_LANE_NONE, path->dead);
+		return;
+	}
+	if (!path->timed || before(task->deadline_ms, path->deadline_ms))
+		path->deadline_ms = task->deadline_ms;
+	path->timed = true;
+	list_append(worker->engine, &path->waiting[task->priority], task);
+	lw_path_activate(worker, path);
+}
+
+void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw_slice *slice, uint32_t lane,
+                       enum lw_reason reason)
+{
+	struct lw_task *task = slice->task;
+
+	if (reason == LW_REASON_NONE)
+		lw_count(&task->bytes, slice->length);
+	else
+		fail_task(task, reason);
+	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);
+	task->slices--;
+	if (task->slices == 0 && (task->flags & LW_TASK_QUEUED) == 0)
+		finish(worker, task, lane, (task->flags & LW_TASK_FAILED) != 0 ? task->reason : LW_REASON_NONE);
+	lw_path_activate(worker, path);
+}
+
+static struct lw_slice *take_slice(struct lw_worker *worker)
+{
+	struct lw_slice *slice = TAILQ_FIRST(&worker->free_slices);
+
+	if (slice != NULL) {
+		TAILQ_REMOVE(&worker->free_slices, slice, link);
+		return slice;
+	}
+	if (worker->slices_used == worker->engine->config.max_slices)
+		return NULL;
+	return &worker->slices[worker->slices_used++];
+}
+
+static void post(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane, struct lw_slice *slice)
+{
+	slice->posted = true;
+	TAILQ_INSERT_TAIL(&lane->inflight, slice, link);
+	lane->credits--;
+	worker->hot++;
+	path->inflight++;
+	atomic_store_explicit(&lane->stats.inflight_slices, lane->ops->credits - lane->credits, memory_order_relaxed);
+	lw_count(&lane->stats.inflight_bytes, slice->length);
+	if (!lane->dirty) {
+		lane->dirty = true;
+		LIST_INSERT_HEAD(&worker->dirty, lane, dirty_link);
+	}
+	lane->ops->post(lane, slice);
+}
+
+/* The lane that has least to do among those that can take a slice. */
+static struct lw_lane *pick_lane(struct lw_path *path)
+{
+	struct lw_lane *best = NULL;
+	uint64_t least = UINT64_MAX;
+
+	for (uint32_t i = 0; i < path->lanes; i++) {
+		struct lw_lane *lane = path->lane[i];
+		uint64_t bytes = atomic_load_explicit(&lane->stats.inflight_bytes, memory_order_relaxed);
+
+		if (lw_lane_state(lane) == LW_LANE_UP && lane->credits != 0 && bytes < least) {
+			best = lane;
+			least = bytes;
+		}
+	}
+	return best;
+}
+
+static bool any_lane_in(const struct lw_path *path, enum lw_lane_state state)
+{
+	for (uint32_t i = 0; i < path->lanes; i++)
+		if (lw_lane_state(path->lane[i]) == state)
+			return true;
+	return false;
+}
+
+static const struct lw_view *view_of(struct lw_worker *worker, const struct lw_path *path)
+{
+	return atomic_load_explicit(&worker->engine->segments[path->segment].view, memory_order_acquire);
+}
+
+static void take_lanes(struct lw_worker *worker, struct lw_path *path, const struct lw_view *view)
+{
+	uint32_t want = (uint32_t)worker->engine->config.tcp_lanes;
+
+	while (path->lanes < want) {
+		struct lw_lane *lane = lw_worker_lane_take(worker, view->driver);
+
+		if (lane == NULL)
+			break;
+		lane->path = path;
+		lane->retry_at_ms = worker->now_ms;
+		atomic_store_explicit(&lane->segment, path->segment, memory_order_relaxed);
+		atomic_store_explicit(&lane->segment_gen, path->gen, memory_order_relaxed);
+		atomic_store_explicit(&lane->in_use, true, memory_order_release);
+		path->lane[path->lanes++] = lane;
+	}
+}
+
+static bool is_shortage(int error)
+{
+	return error == -EMFILE || error == -ENFILE || error == -ENOBUFS || error == -ENOMEM || error == -EADDRNOTAVAIL;
+}
+
+/* Connects what is down and may be tried again. */
+static void connect_lanes(struct lw_worker *worker, struct lw_path *path)
+{
+	const struct lw_view *view = view_of(worker, path);
+	int error;
+
+	if (view == NULL)
+		return;
+	if (path->lanes == 0)
+		take_lanes(worker, path, view);
+	for (uint32_t i = 0; i < path->lanes; i++) {
+		struct lw_lane *lane = path->lane[i];
+
+		if (lw_lane_state(lane) != LW_LANE_DOWN || !before(lane->retry_at_ms, worker->now_ms))
+			continue;
+		atomic_store_explicit(&lane->state, LW_LANE_CONNECTING, memory_order_relaxed);
+		lane->expire_at_ms = worker->now_ms + (uint32_t)worker->engine->config.connect_timeout_ms;
+		error = lane->ops->lane_open(lane, view);
+		if (error != 0)
+			lw_lane_down(lane, is_shortage(error) ? LW_REASON_RESOURCES : LW_REASON_UNREACHABLE);
+	}
+	if (path->lanes == 0)
+		lw_path_lane_lost(worker, path, LW_REASON_RESOURCES);
+}
+
+void lw_path_lane_lost(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason)
+{
+	struct lw_slice *slice;
+
+	if (path->dead == LW_REASON_NONE && (any_lane_in(path, LW_LANE_UP) || any_lane_in(path, LW_LANE_CONNECTING)))
+		return;
+	while ((slice = TAILQ_FIRST(&path->retry)) != NULL) {
+		TAILQ_REMOVE(&path->retry, slice, link);
+		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, reason);
+	}
+	for (int i = 0; i < 2; i++) {
+		while (path->waiting[i].head != LW_INDEX_NONE) {
+			struct lw_task *task = list_unlink(worker->engine, &path->waiting[i], LW_INDEX_NONE);
+
+			fail_task(task, reason);
+			if (task->slices == 0)
+				finish(worker, task, LW_LANE_NONE, task->reason);
+		}
+	}
+}
+
+/* Both ranges of a task that is about to be cut. */
+static enum lw_reason check_ranges(struct lw_worker *worker, const struct lw_path *path, const struct lw_task *task)
+{
+	struct lw_engine *engine = worker->engine;
+	const struct lw_rangemap *own = atomic_load_explicit(&engine->memory, memory_order_acquire);
+	const struct lw_view *view = view_of(worker, path);
+	uint32_t access = task->op == LW_READ ? LW_ACCESS_REMOTE_READ : LW_ACCESS_REMOTE_WRITE;
+	const struct lw_range *first;
+
+	if (view == NULL)
+		return LW_REASON_SEGMENT_CLOSED;
+	if (!lw_rangemap_covers(own, task->local, task->length, 0, &first))
+		return LW_REASON_LOCAL_RANGE;
+	if (view->everything)
+		return LW_REASON_NONE;
+	if (!lw_rangemap_covers(path->segment == 0 ? own : view->ranges, task->remote, task->length, access, &first))
+		return LW_REASON_REMOTE_RANGE;
+	return LW_REASON_NONE;
+}
+
+static uint64_t slice_length(struct lw_worker *worker, const struct lw_path *path, const struct lw_lane *lane,
+                             const struct lw_task *task, uint64_t cut)
+{
+	uint64_t length = task->length - cut;
+	const struct lw_rangemap *map;
+	const struct lw_range *range;
+	const struct lw_view *view;
+
+	if (length > worker->engine->config.slice_bytes)
+		length = worker->engine->config.slice_bytes;
+	if (lane->ops->peer_cuts == 0)
+		return length;
+	view = view_of(worker, path);
+	map = path->segment == 0 ? atomic_load_explicit(&worker->engine->memory, memory_order_acquire) : view->ranges;
+	range = lw_rangemap_find(map, task->remote + cut);
+	/* Gone since the check: the peer will refuse it. */
+	if (range != NULL && range->end - (task->remote + cut) < length)
+		length = range->end - (task->remote + cut);
+	return length;
+}
+
+/* Cuts the head of a list once. False if there is no credit, lane or slice for it. */
+static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_task_list *list)
+{
+	struct lw_task *task = &worker->engine->tasks[list->head];
+	enum lw_reason reason;
+	struct lw_slice *slice;
+	struct lw_lane *lane;
+
+	if ((task->flags & (LW_TASK_CHECKED | LW_TASK_FAILED)) == 0) {
+		reason = check_ranges(worker, path, task);
+		if (reason != LW_REASON_NONE)
+			fail_task(task, reason);
+		task->flags |= LW_TASK_CHECKED;
+	}
+	if ((task->flags & LW_TASK_FAILED) != 0) {
+		list_unlink(worker->engine, list, LW_INDEX_NONE);
+		if (task->slices == 0)
+			finish(worker, task, LW_LANE_NONE, task->reason);
+		return true;
+	}
+	lane = pick_lane(path);
+	if (lane == NULL)
+		return false;
+	slice = take_slice(worker);
+	if (slice == NULL)
+		return false;
+	slice->task = task;
+	slice->op = task->op;
+	slice->attempts = 0;
+	slice->started = false;
+	slice->local = task->local + list->cut;
+	slice->remote = task->remote + list->cut;
+	slice->length = slice_length(worker, path, lane, task, list->cut);
+	task->slices++;
+	list->cut += slice->length;
+	if (list->cut == task->length)
+		list_unlink(worker->engine, list, LW_INDEX_NONE);
+	post(worker, path, lane, slice);
+	return true;
+}
+
+bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
+{
+	struct lw_slice *slice;
+	struct lw_lane *lane;
+	bool worked = false;
+
+	if (path->lanes == 0 || any_lane_in(path, LW_LANE_DOWN))
+		connect_lanes(worker, path);
+	while ((slice = TAILQ_FIRST(&path->retry)) != NULL) {
+		lane = pick_lane(path);
+		if (lane == NULL)
+			return worked;
+		TAILQ_REMOVE(&path->retry, slice, link);
+		worked = true;
+		if ((slice->task->flags & LW_TASK_FAILED) != 0)
+			lw_path_slice_end(worker, path, slice, LW_LANE_NONE, slice->task->reason);
+		else
+			post(worker, path, lane, slice);
+	}
+	for (int i = 0; i < 2; i++) {
+		while (path->waiting[i].head != LW_INDEX_NONE) {
+			if (!cut_head(worker, path, &path->waiting[i]))
+				return worked;
+			worked = true;
+		}
+	}
+	if (path->active && !has_work(path)) {
+		path->active = false;
+		TAILQ_REMOVE(&worker->active, path, active_link);
+	}
+	return worked;
+}
+
+static bool matches(const struct lw_worker *worker, const struct lw_abort *abort, const struct lw_task *task,
+                    uint64_t local, uint64_t length)
+{
+	if (abort->expired && !before(task->deadline_ms, worker->now_ms))
+		return false;
+	if (abort->batch != LW_INDEX_NONE && task->batch != abort->batch)
+		return false;
+	if (abort->task != NULL && task != abort->task)
+		return false;
+	return abort->end == 0 || (local < abort->end && local + length > abort->addr);
+}
+
+static void abort_waiting(struct lw_worker *worker, struct lw_task_list *list, const struct lw_abort *abort)
+{
+	struct lw_engine *engine = worker->engine;
+	uint32_t previous = LW_INDEX_NONE, index, next;
+
+	for (index = list->head; index != LW_INDEX_NONE; index = next) {
+		struct lw_task *task = &engine->tasks[index];
+
+		next = task->next;
+		if (!matches(worker, abort, task, task->local, task->length)) {
+			previous = index;
+			continue;
+		}
+		list_unlink(engine, list, previous);
+		fail_task(task, abort->reason);
+		if (task->slices == 0)
+			finish(worker, task, LW_LANE_NONE, task->reason);
+	}
+}
+
+static void abort_lane(struct lw_worker *worker, struct lw_lane *lane, const struct lw_abort *abort)
+{
+	struct lw_slice *slice, *next;
+	bool stuck = false;
+
+	for (slice = TAILQ_FIRST(&lane->inflight); slice != NULL; slice = next) {
+		struct lw_task *task = slice->task;
+
+		next = TAILQ_NEXT(slice, link);
+		if (!matches(worker, abort, task, slice->local, slice->length))
+			continue;
+		if (lane->ops->unpost(lane, slice)) {
+			lw_slice_done(lane, slice, abort->reason);
+			continue;
+		}
+		if ((task->flags & (LW_TASK_ABORT | LW_TASK_FAILED)) == 0)
+			task->reason = (uint8_t)abort->reason;
+		task->flags |= LW_TASK_ABORT;
+		stuck = true;
+	}
+	if (!stuck)
+		return;
+	if (abort->now) {
+		lw_lane_down(lane, LW_REASON_RESET);
+	} else if (!lane->kill) {
+		lane->kill = true;
+		lane->expire_at_ms = worker->now_ms + GRACE_MS;
+	}
+}
+
+/* The earliest deadline of what is left, the aborted ones aside. */
+static void find_deadline(struct lw_worker *worker, struct lw_path *path)
+{
+	struct lw_engine *engine = worker->engine;
+	const struct lw_slice *slice;
+	bool timed = false;
+	uint32_t first = 0;
+
+#define CONSIDER(task)                                                                                                 \
+	do {                                                                                                           \
+		if (((task)->flags & LW_TASK_ABORT) == 0 && (!timed || before((task)->deadline_ms, first))) {          \
+			first = (task)->deadline_ms;                                                                   \
+			timed = true;                                                                                  \
+		}                                                                                                      \
+	} while (0)
+	for (int i = 0; i < 2; i++)
+		for (uint32_t k = path->waiting[i].head; k != LW_INDEX_NONE; k = engine->tasks[k].next)
+			CONSIDER(&engine->tasks[k]);
+	TAILQ_FOREACH(slice, &path->retry, link)
+		CONSIDER(slice->task);
+	for (uint32_t i = 0; i < path->lanes; i++)
+		TAILQ_FOREACH(slice, &path->lane[i]->inflight, link)
+			CONSIDER(slice->task);
+#undef CONSIDER
+	path->timed = timed;
+	path->deadline_ms = first;
+}
+
+void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct lw_abort *abort)
+{
+	struct lw_slice *slice, *next;
+
+	for (int i = 0; i < 2; i++)
+		abort_waiting(worker, &path->waiting[i], abort);
+	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
+		next = TAILQ_NEXT(slice, link);
+		if (!matches(worker, abort, slice->task, slice->local, slice->length))
+			continue;
+		TAILQ_REMOVE(&path->retry, slice, link);
+		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, abort->reason);
+	}
+	for (uint32_t i = 0; i < path->lanes; i++)
+		abort_lane(worker, path->lane[i], abort);
+	if (abort->expired)
+		find_deadline(worker, path);
+}
+
+static bool has_aborted(const struct lw_lane *lane)
+{
+	const struct lw_slice *slice;
+
+	TAILQ_FOREACH(slice, &lane->inflight, link)
+		if ((slice->task->flags & LW_TASK_ABORT) != 0)
+			return true;
+	return false;
+}
+
+void lw_path_tick(struct lw_worker *worker, struct lw_path *path)
+{
+	static const struct lw_abort expiry = {
+		.reason = LW_REASON_TIMEOUT, .expired = true, .batch = LW_INDEX_NONE};
+
+	for (uint32_t i = 0; i < path->lanes; i++) {
+		struct lw_lane *lane = path->lane[i];
+		uint32_t state = lw_lane_state(lane);
+
+		if (state == LW_LANE_CONNECTING && before(lane->expire_at_ms, worker->now_ms))
+			lw_lane_down(lane, LW_REASON_UNREACHABLE);
+		else if (state == LW_LANE_UP && lane->kill && !has_aborted(lane))
+			lane->kill = false;
+		else if (state == LW_LANE_UP && lane->kill && before(lane->expire_at_ms, worker->now_ms))
+			lw_lane_down(lane, LW_REASON_RESET);
+	}
+	if (path->timed && before(path->deadline_ms, worker->now_ms))
+		lw_path_abort(worker, path, &expiry);
+}
+
+void lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason)
+{
+	struct lw_abort everything = {.reason = reason, .batch = LW_INDEX_NONE, .now = true};
+
+	if (path->gen == 0)
+		return;
+	path->dead = reason;
+	lw_path_abort(worker, path, &everything);
+	for (uint32_t i = 0; i < path->lanes; i++) {
+		lw_lane_down(path->lane[i], reason);
+		lw_worker_lane_give(worker, path->lane[i]);
+	}
+	if (path->active)
+		TAILQ_REMOVE(&worker->active, path, active_link);
+	TAILQ_REMOVE(&worker->live, path, live_link);
+	path->gen = 0;
+}

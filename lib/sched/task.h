@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tasks and batches as they lie in the engine's slabs. Type-stable: the memory stays mapped as long as the process lives, so
+ * a stale handle reads an old generation and never an unmapped page.
+ */
+#ifndef LW_SCHED_TASK_H
+#define LW_SCHED_TASK_H
+
+#include <assert.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <lanewise/error.h>
+#include <lanewise/transfer.h>
+
+#include "lib/ring/inbox.h"
+
+#define LW_CHUNK_TASKS 64u  /* tasks of one batch come in chunks that lie side by side */
+#define LW_CHUNK_BYTES 4096 /* a chunk is also 1,024 chunk numbers, the directory of a big batch */
+#define LW_DIR_DIRECT  8u
+#define LW_DIR_ENTRIES 1024u
+
+#define LW_INDEX_NONE UINT32_MAX
+#define LW_LANE_NONE  UINT16_MAX
+
+/* Worker's notes in a task. */
+enum lw_task_flags {
+	LW_TASK_QUEUED = 1,  /* in its path's list: not yet cut completely */
+	LW_TASK_CHECKED = 2, /* both ranges were checked */
+	LW_TASK_FAILED = 4,  /* a slice failed; reason holds why */
+	LW_TASK_ABORT = 8,   /* deadline or cancel: its slices on the wire get a grace, then the lane goes */
+};
+
+/* One request, one cache line. The application fills it in lw_submit; from the push of its run until the store of a terminal
+ * state it is the worker's; then anybody may read outcome and bytes. */
+struct lw_task {
+	uint64_t local;
+	uint64_t remote; /* lw_request.offset */
+	uint64_t length;
+	lw_segment_t segment;
+	_Atomic uint64_t bytes;   /* confirmed */
+	_Atomic uint32_t outcome; /* state | reason << 8 | lane << 16 */
+	uint32_t batch;           /* index of its slot */
+	uint32_t next;            /* list link: index of a task */
+	uint32_t slices;          /* on lanes now */
+	uint32_t deadline_ms;     /* submitted: the time allowed; at the worker: on the worker's clock */
+	uint8_t op;
+	uint8_t priority;
+	uint8_t flags;  /* enum lw_task_flags */
+	uint8_t reason; /* first failure */
+};
+static_assert(sizeof(struct lw_task) == 64, "one cache line a task");
+static_assert(LW_CHUNK_TASKS * sizeof(struct lw_task) == LW_CHUNK_BYTES, "a chunk is a page");
+
+static inline uint32_t lw_outcome(uint32_t state, uint32_t reason, uint32_t lane)
+{
+	return state | reason << 8 | lane << 16;
+}
+
+/* The batch's count of ended tasks is a word with two more holders of the slot in it. Whoever makes the word
+ * {submitted, FREE, not QUEUED} gives the slot back: exactly one can. */
+#define LW_DONE_COUNT  UINT64_C(0x00000000ffffffff)
+#define LW_DONE_QUEUED (UINT64_C(1) << 62) /* its node is in the channel's inbox or ready list */
+#define LW_DONE_FREE   (UINT64_C(1) << 63) /* the application freed it */
+
+struct lw_pending_note;
+
+struct lw_batch {
+	/* written by the application */
+	alignas(64) _Atomic uint32_t gen; /* odd: alive */
+	_Atomic uint32_t submitted;
+	_Atomic uint32_t capacity;
+	_Atomic uint32_t flags;
+	void *user;
+	uint32_t channel; /* index of the owner */
+	uint32_t channel_gen;
+	_Atomic(struct lw_pending_note *) note;
+	/* written by workers */
+	alignas(64) _Atomic uint64_t done;
+	_Atomic uint64_t bytes;
+	_Atomic uint32_t claimed; /* as done's count, but raised before the batch is touched for the last time */
+	_Atomic uint32_t failed;
+	_Atomic uint32_t waiters; /* threads asleep on done's low word */
+	struct lw_inbox_node node;
+	/* chunk numbers of the tasks, or of directories when there are more than 512 */
+	alignas(64) _Atomic uint32_t dir[LW_DIR_DIRECT];
+};
+
+#endif

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/sched/worker.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rte_pause.h>
+
+#include "lib/asym.h"
+#include "lib/engine.h"
+#include "lib/error.h"
+
+#define EVENTS_MAX      64
+#define INTAKE_BURST    512      /* tasks taken from one ring in one pass */
+#define CLOCK_EVERY     16       /* passes between two looks at the clock while there is work */
+#define COLD_POLL_NS    50000    /* between two looks at sockets that nothing is expected from */
+#define HOT_NS          1000000  /* sockets are asked each pass for so long after they had something */
+#define SLEEP_BUSY_MS   2        /* longest sleep while something is under way */
+#define SLEEP_IDLE_MS   1000
+#define YIELD_EVERY     64       /* passes without work between two sched_yield */
+
+static void drain_wake(struct lw_io *io, uint32_t events)
+{
+	uint64_t count;
+
+	(void)events;
+	while (read(io->fd, &count, sizeof(count)) < 0 && errno == EINTR)
+		;
+}
+
+int lw_worker_io_add(struct lw_worker *worker, struct lw_io *io, uint32_t events)
+{
+	struct epoll_event event = {.events = events, .data.ptr = io};
+
+	return epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, io->fd, &event) == 0 ? 0 : -errno;
+}
+
+int lw_worker_io_mod(struct lw_worker *worker, struct lw_io *io, uint32_t events)
+{
+	struct epoll_event event = {.events = events, .data.ptr = io};
+
+	return epoll_ctl(worker->epoll_fd, EPOLL_CTL_MOD, io->fd, &event) == 0 ? 0 : -errno;
+}
+
+void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io)
+{
+	epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, io->fd, NULL);
+}
+
+static size_t lane_bytes(const struct lw_engine *engine)
+{
+	size_t own = 0;
+
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->lane_bytes > own)
+			own = lw_drivers[i]->lane_bytes;
+	own += sizeof(struct lw_lane);
+	return (own + LW_CACHE_LINE - 1) / LW_CACHE_LINE * LW_CACHE_LINE;
+}
+
+int lw_worker_init(struct lw_worker *worker, struct lw_engine *engine, uint32_t index)
+{
+	const struct lw_config *config = &engine->config;
+	int error;
+
+	memset(worker, 0, sizeof(*worker));
+	worker->engine = engine;
+	worker->index = index;
+	worker->cpu = -1;
+	worker->wake_fd = -1;
+	worker->tally.batch = LW_INDEX_NONE;
+	worker->now_ns = lw_now_ns();
+	worker->now_ms = (uint32_t)(worker->now_ns / 1000000);
+	worker->ticked_ms = worker->now_ms;
+	worker->worked_ns = worker->now_ns;
+	TAILQ_INIT(&worker->free_slices);
+	TAILQ_INIT(&worker->active);
+	TAILQ_INIT(&worker->live);
+	LIST_INIT(&worker->dirty);
+	lw_inbox_init(&worker->commands);
+	worker->lane_stride = lane_bytes(engine);
+	worker->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (worker->epoll_fd < 0 || worker->wake_fd < 0) {
+		error = lw_fail(-errno, "no descriptor for a worker: %s; raise the limit of open files", strerror(errno));
+		goto fail;
+	}
+	worker->wake_io = (struct lw_io){.fd = worker->wake_fd, .ready = drain_wake};
+	error = lw_worker_io_add(worker, &worker->wake_io, EPOLLIN);
+	if (error != 0)
+		goto fail;
+	error = -ENOMEM;
+	/* calloc leaves untouched pages to the kernel: large tables cost what is used of them. */
+	worker->slices = calloc(config->max_slices, sizeof(*worker->slices));
+	worker->paths = calloc(config->max_segments, sizeof(*worker->paths));
+	worker->lanes = aligned_alloc(LW_CACHE_LINE, config->max_lanes * worker->lane_stride);
+	worker->free_lanes = calloc(config->max_lanes, sizeof(*worker->free_lanes));
+	worker->intakes = calloc(config->max_channels, sizeof(*worker->intakes));
+	worker->intake_list = calloc(config->max_channels, sizeof(*worker->intake_list));
+	if (worker->slices == NULL || worker->paths == NULL || worker->lanes == NULL || worker->free_lanes == NULL ||
+	    worker->intakes == NULL || worker->intake_list == NULL) {
+		error = lw_fail(-ENOMEM, "no memory for a worker's tables; lower max_slices, max_lanes or max_segments");
+		goto fail;
+	}
+	for (uint64_t i = config->max_lanes; i-- > 0;)
+		worker->free_lanes[worker->free_lanes_count++] = (uint32_t)i;
+	return 0;
+fail:
+	lw_worker_fini(worker);
+	return error;
+}
+
+void lw_worker_fini(struct lw_worker *worker)
+{
+	free(worker->slices);
+	free(worker->paths);
+	free(worker->lanes);
+	free(worker->free_lanes);
+	free(worker->intakes);
+	free(worker->intake_list);
+	if (worker->epoll_fd >= 0)
+		close(worker->epoll_fd);
+	if (worker->wake_fd >= 0)
+		close(worker->wake_fd);
+	worker->epoll_fd = -1;
+	worker->wake_fd = -1;
+	worker->slices = NULL;
+	worker->paths = NULL;
+	worker->lanes = NULL;
+	worker->free_lanes = NULL;
+	worker->intakes = NULL;
+	worker->intake_list = NULL;
+}
+
+struct lw_lane *lw_worker_lane_take(struct lw_worker *worker, uint32_t driver)
+{
+	struct lw_lane *lane;
+	uint32_t index;
+
+	if (worker->free_lanes_count == 0)
+		return NULL;
+	index = worker->free_lanes[--worker->free_lanes_count];
+	lane = lw_worker_lane(worker, index);
+	memset(lane, 0, worker->lane_stride);
+	TAILQ_INIT(&lane->inflight);
+	lane->worker = worker;
+	lane->ops = lw_drivers[driver];
+	lane->driver = driver;
+	lane->index = index;
+	lane->credits = lane->ops->credits;
+	if (index >= atomic_load_explicit(&worker->lanes_used, memory_order_relaxed))
+		atomic_store_explicit(&worker->lanes_used, index + 1, memory_order_release);
+	return lane;
+}
+
+void lw_worker_lane_give(struct lw_worker *worker, struct lw_lane *lane)
+{
+	if (lane->dirty)
+		LIST_REMOVE(lane, dirty_link);
+	lane->dirty = false;
+	atomic_store_explicit(&lane->in_use, false, memory_order_release);
+	worker->free_lanes[worker->free_lanes_count++] = lane->index;
+}
+
+void lw_worker_wake(struct lw_worker *worker)
+{
+	uint64_t one = 1;
+
+	if (atomic_load_explicit(&worker->sleeping, memory_order_relaxed) == 0)
+		return;
+	if (atomic_exchange_explicit(&worker->sleeping, 0, memory_order_acq_rel) == 0)
+		return;
+	while (write(worker->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+void lw_worker_send(struct lw_worker *worker, struct lw_command *command)
+{
+	lw_inbox_push(&worker->commands, &command->node);
+	lw_fence_light();
+	lw_worker_wake(worker);
+}
+
+static bool run_commands(struct lw_worker *worker)
+{
+	struct lw_inbox_node *node, *next;
+
+	if (lw_inbox_empty(&worker->commands))
+		return false;
+	for (node = lw_inbox_take_all(&worker->commands); node != NULL; node = next) {
+		struct lw_command *command = (struct lw_command *)(void *)node;
+
+		next = node->next;
+		command->run(worker, command);
+	}
+	return true;
+}
+
+void lw_worker_tally_flush(struct lw_worker *worker)
+{
+	struct lw_tally *tally = &worker->tally;
+	struct lw_engine *engine = worker->engine;
+
+	if (tally->batch == LW_INDEX_NONE)
+		return;
+	lw_count(&worker->requests, tally->done);
+	lw_count(&worker->bytes, tally->bytes);
+	if (tally->failed != 0)
+		lw_count(&worker->failed, tally->failed);
+	lw_batch_ended(engine, &engine->batches[tally->batch], tally->done, tally->failed, tally->bytes);
+	tally->batch = LW_INDEX_NONE;
+}
+
+void lw_worker_finish(struct lw_worker *worker, struct lw_task *task, enum lw_state state, enum lw_reason reason,
+                      uint32_t lane)
+{
+	struct lw_tally *tally = &worker->tally;
+
+	if (tally->batch != task->batch) {
+		lw_worker_tally_flush(worker);
+		*tally = (struct lw_tally){.batch = task->batch};
+	}
+	tally->done++;
+	tally->failed += state != LW_COMPLETED;
+	tally->bytes += atomic_load_explicit(&task->bytes, memory_order_relaxed);
+	/* The task is the reader's from here on. */
+	atomic_store_explicit(&task->outcome, lw_outcome(state, reason, lane), memory_order_release);
+}
+
+static void take_task(struct lw_worker *worker, struct lw_task *task)
+{
+	struct lw_engine *engine = worker->engine;
+	struct lw_segment_slot *slot = lw_segment_of(engine, task->segment);
+	uint32_t index = (uint32_t)task->segment & LW_HANDLE_INDEX_MASK;
+	struct lw_path *path = &worker->paths[index];
+
+	task->deadline_ms += worker->now_ms;
+	if (task->length == 0) {
+		lw_worker_finish(worker, task, LW_COMPLETED, LW_REASON_NONE, LW_LANE_NONE);
+		return;
+	}
+	if (slot == NULL) {
+		lw_worker_finish(worker, task, LW_CANCELED, LW_REASON_SEGMENT_CLOSED, LW_LANE_NONE);
+		return;
+	}
+	if (path->gen == 0)
+		lw_path_init(worker, path, index, task->segment == LW_SEGMENT_LOCAL ? 1 : (uint32_t)(task->segment >> 32));
+	lw_path_add(worker, path, task);
+}
+
+static bool take_from(struct lw_worker *worker, struct lw_intake *intake)
+{
+	struct lw_engine *engine = worker->engine;
+	struct lw_run *run = &intake->run;
+	uint32_t budget = INTAKE_BURST;
+
+	while (budget > 0) {
+		struct lw_batch *batch;
+
+		if (run->count == 0 && !lw_spsc_pop(intake->ring, run))
+			break;
+		batch = &engine->batches[run->batch];
+		while (run->count > 0 && budget > 0) {
+			uint32_t lead = LW_CHUNK_TASKS - run->first % LW_CHUNK_TASKS;
+			struct lw_task *task = lw_batch_task(engine, batch, run->first);
+
+			lead = lead < run->count ? lead : run->count;
+			lead = lead < budget ? lead : budget;
+			run->first += lead;
+			run->count -= lead;
+			budget -= lead;
+			for (; lead > 0; lead--)
+				take_task(worker, task++);
+		}
+	}
+	return budget != INTAKE_BURST;
+}
+
+void lw_worker_intake_drain(struct lw_worker *worker, struct lw_intake *intake)
+{
+	while (take_from(worker, intake))
+		;
+}
+
+static void read_clock(struct lw_worker *worker)
+{
+	worker->now_ns = lw_now_ns();
+	worker->now_ms = (uint32_t)(worker->now_ns / 1000000);
+}
+
+/* Asks the descriptors and tells their owners. Those only take note; they act in their driver's poll, later in the pass, so none
+ * of the events here can be for something that another one just closed. */
+static bool poll_io(struct lw_worker *worker, int timeout_ms)
+{
+	struct lw_rcu *rcu = &worker->engine->rcu;
+	struct epoll_event events[EVENTS_MAX];
+	int count;
+
+	if (timeout_ms != 0)
+		lw_rcu_offline(rcu, worker->index);
+	count = epoll_wait(worker->epoll_fd, events, EVENTS_MAX, timeout_ms);
+	if (timeout_ms != 0) {
+		lw_rcu_online(rcu, worker->index);
+		read_clock(worker);
+	}
+	worker->polled_ns = worker->now_ns;
+	for (int i = 0; i < count; i++) {
+		struct lw_io *io = events[i].data.ptr;
+
+		io->ready(io, events[i].events);
+	}
+	return count > 0;
+}
+
+static void flush_lanes(struct lw_worker *worker)
+{
+	struct lw_lane *lane;
+
+	while ((lane = LIST_FIRST(&worker->dirty)) != NULL) {
+		LIST_REMOVE(lane, dirty_link);
+		lane->dirty = false;
+		lane->ops->flush(lane);
+	}
+}
+
+static bool pump_paths(struct lw_worker *worker)
+{
+	struct lw_path *path, *next;
+	bool worked = false;
+
+	for (path = TAILQ_FIRST(&worker->active); path != NULL; path = next) {
+		next = TAILQ_NEXT(path, active_link);
+		worked |= lw_path_pump(worker, path);
+	}
+	return worked;
+}
+
+static void tick(struct lw_worker *worker)
+{
+	struct lw_path *path, *next;
+
+	worker->ticked_ms = worker->now_ms;
+	for (path = TAILQ_FIRST(&worker->live); path != NULL; path = next) {
+		next = TAILQ_NEXT(path, live_link);
+		lw_path_tick(worker, path);
+	}
+}
+
+uint32_t lw_worker_pass(struct lw_worker *worker, bool *worked)
+{
+	struct lw_engine *engine = worker->engine;
+	uint64_t before = atomic_load_explicit(&worker->requests, memory_order_relaxed);
+	bool busy = false;
+
+	if (worker->idle || ++worker->passes % CLOCK_EVERY == 0)
+		read_clock(worker);
+	busy |= run_commands(worker);
+	if (worker->hot != 0 || worker->now_ns - worker->io_ns < HOT_NS ||
+	    worker->now_ns - worker->polled_ns >= COLD_POLL_NS) {
+		if (poll_io(worker, 0)) {
+			worker->io_ns = worker->now_ns;
+			busy = true;
+		}
+	}
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (worker->driver_context[i] != NULL && lw_drivers[i]->poll != NULL)
+			busy |= lw_drivers[i]->poll(worker->driver_context[i]);
+	for (uint32_t i = 0; i < worker->intake_count; i++)
+		busy |= take_from(worker, &worker->intakes[worker->intake_list[i]]);
+	busy |= pump_paths(worker);
+	flush_lanes(worker);
+	if (worker->now_ms != worker->ticked_ms)
+		tick(worker);
+	lw_worker_tally_flush(worker);
+	lw_rcu_quiescent(&engine->rcu, worker->index);
+	if (busy)
+		worker->worked_ns = worker->now_ns;
+	worker->idle = !busy;
+	*worked = busy;
+	return (uint32_t)(atomic_load_explicit(&worker->requests, memory_order_relaxed) - before);
+}
+
+/* Something is under way that only a timer may end. */
+static bool has_timers(const struct lw_worker *worker)
+{
+	const struct lw_path *path;
+
+	if (!TAILQ_EMPTY(&worker->active))
+		return true;
+	TAILQ_FOREACH(path, &worker->live, live_link)
+		if (path->inflight != 0)
+			return true;
+	return false;
+}
+
+static bool has_input(struct lw_worker *worker)
+{
+	if (!lw_inbox_empty(&worker->commands))
+		return true;
+	for (uint32_t i = 0; i < worker->intake_count; i++) {
+		struct lw_intake *intake = &worker->intakes[worker->intake_list[i]];
+
+		if (intake->run.count != 0 || atomic_load_explicit(&intake->ring->tail, memory_order_acquire) !=
+		                                      atomic_load_explicit(&intake->ring->head, memory_order_relaxed))
+			return true;
+	}
+	return false;
+}
+
+void lw_worker_sleep(struct lw_worker *worker, int timeout_ms)
+{
+	int longest = has_timers(worker) ? SLEEP_BUSY_MS : SLEEP_IDLE_MS;
+
+	if (timeout_ms < 0 || timeout_ms > longest)
+		timeout_ms = longest;
+	atomic_store_explicit(&worker->sleeping, 1, memory_order_relaxed);
+	lw_fence_heavy(); /* with the light fence of submit and send: either they see sleeping, or we see their input */
+	if (!has_input(worker) && atomic_load_explicit(&worker->stop, memory_order_relaxed) == 0) {
+		lw_count(&worker->sleeps, 1);
+		if (poll_io(worker, timeout_ms))
+			worker->io_ns = worker->now_ns;
+	}
+	atomic_store_explicit(&worker->sleeping, 0, memory_order_relaxed);
+	read_clock(worker);
+}
+
+void lw_worker_run(struct lw_worker *worker)
+{
+	struct lw_engine *engine = worker->engine;
+	uint64_t idle_ns = engine->config.idle_us * 1000;
+	bool adaptive = engine->config.poll == LW_POLL_ADAPTIVE;
+	uint32_t spins = 0;
+	bool worked;
+
+	atomic_store_explicit(&worker->running, 1, memory_order_release);
+	lw_rcu_online(&engine->rcu, worker->index);
+	while (atomic_load_explicit(&worker->stop, memory_order_relaxed) == 0) {
+		lw_worker_pass(worker, &worked);
+		if (worked) {
+			spins = 0;
+			continue;
+		}
+		if (adaptive && worker->now_ns - worker->worked_ns >= idle_ns) {
+			lw_worker_sleep(worker, -1);
+			/* Woken: poll for a while before sleeping again. */
+			worker->worked_ns = worker->now_ns;
+			continue;
+		}
+		/* Somebody else may need this CPU to give us work. */
+		if (++spins % YIELD_EVERY == 0)
+			sched_yield();
+		else
+			rte_pause();
+	}
+	lw_worker_abandon(worker);
+	lw_rcu_offline(&engine->rcu, worker->index);
+	atomic_store_explicit(&worker->running, 0, memory_order_release);
+}
+
+void lw_worker_abandon(struct lw_worker *worker)
+{
+	struct lw_engine *engine = worker->engine;
+	struct lw_path *path;
+
+	run_commands(worker);
+	for (uint32_t i = 0; i < worker->intake_count; i++) {
+		struct lw_intake *intake = &worker->intakes[worker->intake_list[i]];
+
+		while (intake->run.count > 0 || lw_spsc_pop(intake->ring, &intake->run)) {
+			struct lw_batch *batch = &engine->batches[intake->run.batch];
+
+			for (; intake->run.count > 0; intake->run.count--)
+				lw_worker_finish(worker, lw_batch_task(engine, batch, intake->run.first++), LW_FAILED,
+				                 LW_REASON_SHUTDOWN, LW_LANE_NONE);
+		}
+	}
+	while ((path = TAILQ_FIRST(&worker->live)) != NULL)
+		lw_path_reset(worker, path, LW_REASON_SHUTDOWN);
+	lw_worker_tally_flush(worker);
+}
+
+enum call_state { CALL_WAITING, CALL_DONE, CALL_ABANDONED };
+
+struct call {
+	struct lw_command command;
+	void (*fn)(struct lw_worker *worker, void *arg);
+	void *arg;
+	void (*release)(void *arg);
+	_Atomic uint32_t state; /* enum call_state; whoever comes second frees the call */
+};
+
+static void call_run(struct lw_worker *worker, struct lw_command *command)
+{
+	struct call *call = (struct call *)(void *)command;
+
+	call->fn(worker, call->arg);
+	if (atomic_exchange_explicit(&call->state, CALL_DONE, memory_order_acq_rel) == CALL_ABANDONED) {
+		if (call->release != NULL)
+			call->release(call->arg);
+		free(call);
+		return;
+	}
+	/* The caller may have freed the call already: the address alone is used, and a wake-up too many harms nobody. */
+	syscall(SYS_futex, &call->state, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+int lw_worker_call(struct lw_worker *worker, void (*fn)(struct lw_worker *worker, void *arg), void *arg,
+                   void (*release)(void *arg), uint32_t timeout_ms)
+{
+	uint64_t end_ns = lw_now_ns() + (uint64_t)timeout_ms * 1000000;
+	struct call *call = malloc(sizeof(*call));
+
+	if (call == NULL)
+		return -ENOMEM;
+	*call = (struct call){.command.run = call_run, .fn = fn, .arg = arg, .release = release};
+	lw_worker_send(worker, &call->command);
+	while (atomic_load_explicit(&call->state, memory_order_acquire) != CALL_DONE) {
+		struct timespec pause = {.tv_nsec = 1000000};
+		uint32_t waiting = CALL_WAITING;
+
+		if (lw_now_ns() >= end_ns && atomic_compare_exchange_strong(&call->state, &waiting, CALL_ABANDONED))
+			return -ETIMEDOUT;
+		if (!lw_worker_drive(worker))
+			syscall(SYS_futex, &call->state, FUTEX_WAIT_PRIVATE, CALL_WAITING, &pause, NULL, 0);
+	}
+	free(call);
+	return 0;
+}
+
+bool lw_worker_drive(struct lw_worker *worker)
+{
+	bool worked;
+
+	if (!lw_engine_caller_driven(worker->engine))
+		return false;
+	if (atomic_exchange_explicit(&worker->driving, 1, memory_order_acquire) != 0)
+		return false;
+	lw_rcu_online(&worker->engine->rcu, worker->index);
+	lw_worker_pass(worker, &worked);
+	lw_rcu_offline(&worker->engine->rcu, worker->index);
+	atomic_store_explicit(&worker->driving, 0, memory_order_release);
+	return true;
+}

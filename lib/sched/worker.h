@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers: each owns lanes, paths, slices and the consumer side of its channels' rings, and runs them to completion. Only the
+ * thread that drives the worker touches its insides; others send commands, push to rings, and read counters.
+ */
+#ifndef LW_SCHED_WORKER_H
+#define LW_SCHED_WORKER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/ring/inbox.h"
+#include "lib/ring/spsc.h"
+#include "lib/sched/lane.h"
+#include "lib/sched/path.h"
+
+struct lw_engine;
+struct lw_worker;
+struct lw_rangemap;
+
+/* Something for a worker to do between two passes. The memory is the sender's until run was called. */
+struct lw_command {
+	struct lw_inbox_node node;
+	void (*run)(struct lw_worker *worker, struct lw_command *command);
+};
+
+/* A descriptor in the worker's epoll set. ready runs on the worker's thread and only takes note of the events; the driver's poll
+ * acts on them. */
+struct lw_io {
+	int fd;
+	void (*ready)(struct lw_io *io, uint32_t events);
+};
+
+struct lw_intake {
+	struct lw_spsc *ring;
+	struct lw_run run; /* being taken; run.count: tasks left of it */
+};
+
+/* Tasks of one batch that ended in this pass, counted before the shared words are touched. */
+struct lw_tally {
+	uint32_t batch; /* LW_INDEX_NONE: nothing counted */
+	uint32_t done;
+	uint32_t failed;
+	uint64_t bytes;
+};
+
+struct lw_worker {
+	struct lw_engine *engine;
+	uint32_t index;
+	int cpu;      /* -1: not pinned */
+	int claim_fd; /* holds the claim on the CPU; -1: none */
+	/* the driving thread's */
+	uint32_t now_ms;
+	uint64_t now_ns;
+	uint64_t polled_ns; /* epoll_wait was last called */
+	uint64_t worked_ns; /* something was last done */
+	uint32_t ticked_ms;
+	uint64_t io_ns; /* a socket last had something */
+	uint32_t passes;
+	uint32_t hot; /* slices on lanes: epoll is asked each pass */
+	bool idle;    /* the last pass did nothing */
+	struct lw_tally tally;
+	struct lw_slice *slices;
+	uint32_t slices_used; /* ever; those below are in use or in free_slices */
+	struct lw_slice_list free_slices;
+	struct lw_path *paths; /* one a segment slot */
+	struct lw_path_list active; /* with tasks or slices to post */
+	struct lw_path_list live;   /* with a segment */
+	LIST_HEAD(, lw_lane) dirty;
+	unsigned char *lanes;
+	size_t lane_stride;
+	uint32_t *free_lanes;
+	uint32_t free_lanes_count;
+	_Atomic uint32_t lanes_used; /* one above the highest index ever used */
+	struct lw_intake *intakes; /* one a channel slot */
+	uint32_t *intake_list;     /* channel slots that have a ring */
+	uint32_t intake_count;
+	void *driver_context[LW_MAX_DRIVERS];
+	/* shared */
+	alignas(64) struct lw_inbox commands;
+	alignas(64) _Atomic uint32_t sleeping;
+	_Atomic uint32_t driving; /* caller mode: somebody is inside a pass */
+	_Atomic uint32_t stop;
+	_Atomic uint64_t requests, failed, bytes, served_bytes, sleeps;
+	int epoll_fd;
+	int wake_fd;
+	struct lw_io wake_io;
+	pthread_t thread;
+	bool started;
+	bool on_lcore;
+	uint32_t lcore;
+	_Atomic uint32_t running; /* thread is set, and inside lw_worker_run */
+};
+
+/* Memory for engine's settings; no thread yet. 0, -ENOMEM, -EMFILE. */
+int lw_worker_init(struct lw_worker *worker, struct lw_engine *engine, uint32_t index);
+/* Its thread has ended. */
+void lw_worker_fini(struct lw_worker *worker);
+
+/* The thread's body: passes until stop. */
+void lw_worker_run(struct lw_worker *worker);
+
+/* One pass. The number of tasks that ended in it; *worked: whether anything was done. */
+uint32_t lw_worker_pass(struct lw_worker *worker, bool *worked);
+
+/* Caller mode: one pass by the calling thread, unless another is inside one. False if there was none. */
+bool lw_worker_drive(struct lw_worker *worker);
+
+/* Sleeps until there is input, at most timeout_ms (-1: as long as timers allow). The driving thread. */
+void lw_worker_sleep(struct lw_worker *worker, int timeout_ms);
+
+/* Takes everything that is in a ring. The worker's thread. */
+void lw_worker_intake_drain(struct lw_worker *worker, struct lw_intake *intake);
+
+/* Ends everything with SHUTDOWN: the worker's thread, or when there is none any more. */
+void lw_worker_abandon(struct lw_worker *worker);
+
+/* Wakes the worker if it sleeps; after the caller's seq_cst store that the worker is to see. Any thread. */
+void lw_worker_wake(struct lw_worker *worker);
+
+/* Sends a command. Any thread; never blocks. */
+void lw_worker_send(struct lw_worker *worker, struct lw_command *command);
+
+/* Runs fn(worker, arg) on the worker's thread and waits for it. Any thread but a worker's. 0, or -ETIMEDOUT: then fn may run
+ * still, and release(arg) is called after it; else the caller keeps arg. */
+int lw_worker_call(struct lw_worker *worker, void (*fn)(struct lw_worker *worker, void *arg), void *arg,
+                   void (*release)(void *arg), uint32_t timeout_ms);
+
+/* Adds, changes, removes a descriptor of a driver's. The worker's thread, or before it starts. 0 or a negative errno. */
+int lw_worker_io_add(struct lw_worker *worker, struct lw_io *io, uint32_t events);
+int lw_worker_io_mod(struct lw_worker *worker, struct lw_io *io, uint32_t events);
+void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io);
+
+/* Internal to lib/sched: the end of a task, counted for its batch. */
+void lw_worker_finish(struct lw_worker *worker, struct lw_task *task, enum lw_state state, enum lw_reason reason,
+                      uint32_t lane);
+void lw_worker_tally_flush(struct lw_worker *worker);
+
+static inline struct lw_lane *lw_worker_lane(const struct lw_worker *worker, uint32_t index)
+{
+	return (struct lw_lane *)(void *)(worker->lanes + (size_t)index * worker->lane_stride);
+}
+
+/* A fresh lane of the driver, or NULL. */
+struct lw_lane *lw_worker_lane_take(struct lw_worker *worker, uint32_t driver);
+void lw_worker_lane_give(struct lw_worker *worker, struct lw_lane *lane);
+
+#endif

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Segments: the table of peers, opened by name through the handshake, and our own descriptor for them. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/engine.h"
+#include "lib/error.h"
+#include "lib/log.h"
+#include "meta/descriptor.h"
+#include "meta/frame.h"
+
+#define NULL_SEGMENT "null://"
+
+/* One command a worker: the segment's generation is over. The last one to run it gives the slot back through the control thread. */
+struct lw_segment_leave {
+	struct lw_ctrl_job job;
+	struct lw_engine *engine;
+	struct lw_segment_slot *slot;
+	struct leave_command {
+		struct lw_command command;
+		struct lw_segment_leave *leave;
+	} worker[];
+};
+
+static void free_view(void *memory)
+{
+	struct lw_view *view = memory;
+
+	lw_rangemap_free(view->ranges);
+	free(view);
+}
+
+static int driver_index(const struct lw_engine *engine, const char *name, size_t length)
+{
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && strlen(lw_drivers[i]->name) == length &&
+		    memcmp(lw_drivers[i]->name, name, length) == 0)
+			return (int)i;
+	return -1;
+}
+
+/* The first driver of ours among the peer's protocols, which are joined by commas. */
+static int choose_driver(const struct lw_engine *engine, const char *protocols)
+{
+	while (*protocols != '\0') {
+		size_t length = strcspn(protocols, ",");
+		int driver = driver_index(engine, protocols, length);
+
+		if (driver >= 0)
+			return driver;
+		protocols += length + (protocols[length] == ',');
+	}
+	return -1;
+}
+
+void lw_segment_init(struct lw_engine *engine)
+{
+	struct lw_segment_slot *own = &engine->segments[0];
+	struct lw_view *view = calloc(1, sizeof(*view));
+	int driver = driver_index(engine, "tcp", 3);
+
+	/* Without memory, or without a driver that reaches ourselves, transfers to LW_SEGMENT_LOCAL end with a reason. */
+	if (view != NULL && driver >= 0) {
+		struct lw_desc desc = {0};
+
+		view->driver = (uint32_t)driver;
+		view->tcp_version = 2;
+		view->incarnation = engine->incarnation;
+		view->data = engine->address;
+		lw_drivers[driver]->describe(engine->driver_context[driver], &desc);
+		for (uint32_t i = 0; i < view->data.count; i++)
+			lw_sockaddr_set_port(&view->data.addr[i], desc.tcp_port);
+		atomic_store(&own->view, view);
+	} else {
+		free(view);
+	}
+	own->refs = 1;
+	own->rpc = engine->address;
+	snprintf(own->name, sizeof(own->name), "%s", engine->name);
+	atomic_store(&own->gen, 1);
+	engine->live_segments = 0;
+}
+
+void lw_segment_fini(struct lw_engine *engine)
+{
+	for (uint32_t i = 0; i < engine->config.max_segments; i++) {
+		struct lw_segment_slot *slot = &engine->segments[i];
+		struct lw_view *view = atomic_exchange(&slot->view, NULL);
+
+		if (view != NULL)
+			free_view(view);
+		free(slot->leave);
+		slot->leave = NULL;
+		slot->refs = 0;
+		if ((atomic_load(&slot->gen) & 1) != 0)
+			atomic_fetch_add(&slot->gen, 1);
+	}
+}
+
+void lw_segment_name(struct lw_engine *engine, lw_segment_t segment, char *text, size_t size)
+{
+	struct lw_segment_slot *slot;
+
+	pthread_mutex_lock(&engine->lock);
+	slot = lw_segment_of(engine, segment);
+	snprintf(text, size, "%s", slot != NULL ? slot->name : "a closed segment");
+	pthread_mutex_unlock(&engine->lock);
+}
+
+/* Our own descriptor: what is registered and offered now. */
+int lw_segment_publish(struct lw_engine *engine, char **json, size_t *size)
+{
+	struct lw_desc desc = {.incarnation = engine->incarnation, .protocol = "tcp", .tcp_version = 1};
+	struct lw_range *ranges = NULL;
+	size_t count;
+	int error = -ENOMEM;
+
+	snprintf(desc.name, sizeof(desc.name), "%s", engine->name);
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->describe != NULL)
+			lw_drivers[i]->describe(engine->driver_context[i], &desc);
+	pthread_mutex_lock(&engine->lock);
+	count = lw_rangemap_count(atomic_load(&engine->memory));
+	ranges = malloc((count + 1) * sizeof(*ranges));
+	if (ranges != NULL)
+		lw_rangemap_list(atomic_load(&engine->memory), ranges, count);
+	pthread_mutex_unlock(&engine->lock);
+	desc.buffers = calloc(count + 1, sizeof(*desc.buffers));
+	if (ranges == NULL || desc.buffers == NULL)
+		goto out;
+	for (size_t i = 0; i < count; i++) {
+		struct lw_desc_buffer *buffer = &desc.buffers[desc.buffer_count];
+
+		if (ranges[i].access == LW_ACCESS_LOCAL)
+			continue;
+		buffer->addr = ranges[i].addr;
+		buffer->length = ranges[i].end - ranges[i].addr;
+		buffer->access = ranges[i].access;
+		memcpy(buffer->name, engine->name, strnlen(engine->name, sizeof(buffer->name) - 1));
+		desc.buffer_count++;
+	}
+	error = lw_desc_encode(&desc, json, size);
+out:
+	free(ranges);
+	free(desc.buffers);
+	return error;
+}
+
+static int view_of_desc(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc,
+                        struct lw_view **out)
+{
+	struct lw_view *view = calloc(1, sizeof(*view));
+	struct lw_range *ranges = malloc((desc->buffer_count + 1) * sizeof(*ranges));
+	int error = -ENOMEM, driver = choose_driver(engine, desc->protocol);
+
+	if (view == NULL || ranges == NULL) {
+		lw_fail(error, "no memory for the descriptor of %s", desc->name);
+		goto fail;
+	}
+	if (driver < 0) {
+		error = lw_fail(-ENOTSUP, "%s offers \"%s\", and no driver of this engine speaks that; see the setting drivers",
+		                desc->name, desc->protocol);
+		goto fail;
+	}
+	for (size_t i = 0; i < desc->buffer_count; i++)
+		ranges[i] = (struct lw_range){.addr = desc->buffers[i].addr,
+		                              .end = desc->buffers[i].addr + desc->buffers[i].length,
+		                              .access = desc->buffers[i].access};
+	error = lw_rangemap_build(ranges, desc->buffer_count, &view->ranges);
+	if (error != 0) {
+		lw_fail(error == -EEXIST ? -EPROTO : error, "the descriptor of %s has overlapping buffers", desc->name);
+		error = error == -EEXIST ? -EPROTO : error;
+		goto fail;
+	}
+	view->driver = (uint32_t)driver;
+	view->incarnation = desc->incarnation;
+	view->tcp_version = desc->tcp_version;
+	view->data = *rpc;
+	for (uint32_t i = 0; i < view->data.count; i++)
+		lw_sockaddr_set_port(&view->data.addr[i], desc->tcp_port);
+	free(ranges);
+	*out = view;
+	return 0;
+fail:
+	free(ranges);
+	free(view);
+	return error;
+}
+
+/* Asks the peer at rpc for its descriptor. */
+static int fetch_desc(struct lw_engine *engine, const char *name, const struct lw_addrs *rpc, uint32_t timeout_ms,
+                      struct lw_desc **out)
+{
+	char *body = NULL, *reply = NULL, why[160];
+	size_t size, reply_size;
+	int error = lw_segment_publish(engine, &body, &size);
+
+	if (error != 0)
+		return lw_fail(error, "no memory for our own descriptor");
+	error = lw_ctrl_call(engine->ctrl, rpc, LW_FRAME_METADATA, body, size, timeout_ms, &reply, &reply_size);
+	free(body);
+	if (error != 0)
+		return lw_fail(error, "no descriptor from %s: %s", name, lw_strerror(error));
+	error = lw_desc_decode(reply, reply_size, out, why, sizeof(why));
+	free(reply);
+	if (error != 0)
+		return lw_fail(error, "%s sent a descriptor that can't be used: %s", name, why);
+	return 0;
+}
+
+/* Slot of an open segment of that name, or NULL. Under the lock. */
+static struct lw_segment_slot *find_open(struct lw_engine *engine, const char *name)
+{
+	for (uint32_t i = 1; i < engine->segments_used; i++) {
+		struct lw_segment_slot *slot = &engine->segments[i];
+
+		if ((atomic_load(&slot->gen) & 1) != 0 && !slot->stale && strcmp(slot->name, name) == 0)
+			return slot;
+	}
+	return NULL;
+}
+
+static struct lw_segment_slot *find_spare(struct lw_engine *engine)
+{
+	for (uint32_t i = 1; i < engine->segments_used; i++)
+		if ((atomic_load(&engine->segments[i].gen) & 1) == 0 && engine->segments[i].leave == NULL)
+			return &engine->segments[i];
+	if (engine->segments_used < engine->config.max_segments)
+		return &engine->segments[engine->segments_used++];
+	return NULL;
+}
+
+/* The same life of the same peer? A peer that does not say which life it lives is taken by its data port. */
+static bool same_peer(const struct lw_view *a, const struct lw_view *b)
+{
+	return a->incarnation == b->incarnation && a->driver == b->driver &&
+	       (a->data.count == 0) == (b->data.count == 0) &&
+	       (a->data.count == 0 || lw_sockaddr_port(&a->data.addr[0]) == lw_sockaddr_port(&b->data.addr[0]));
+}
+
+/* Enters the view under name; takes the view over. */
+static int enter(struct lw_engine *engine, const char *name, const struct lw_addrs *rpc, struct lw_view *view,
+                 lw_segment_t *out)
+{
+	struct lw_segment_slot *slot;
+	struct lw_view *old;
+	uint32_t gen;
+
+	pthread_mutex_lock(&engine->lock);
+	slot = find_open(engine, name);
+	if (slot != NULL) {
+		old = atomic_load(&slot->view);
+		if (same_peer(old, view)) {
+			atomic_store_explicit(&slot->view, view, memory_order_release);
+			lw_rcu_retire(&engine->rcu, old, free_view);
+			slot->refs++;
+			*out = lw_handle(atomic_load(&slot->gen), engine->tag, (uint32_t)(slot - engine->segments));
+			pthread_mutex_unlock(&engine->lock);
+			return 0;
+		}
+		/* Requests through the old handle find at the data port that its incarnation is gone. */
+		slot->stale = true;
+	}
+	slot = find_spare(engine);
+	if (slot == NULL || (slot->leave = calloc(1, sizeof(*slot->leave) + engine->worker_count *
+	                                                                          sizeof(slot->leave->worker[0]))) == NULL) {
+		pthread_mutex_unlock(&engine->lock);
+		free_view(view);
+		if (slot != NULL)
+			return lw_fail(-ENOMEM, "no memory for the segment %s", name);
+		return lw_fail(-ENOSPC, "all %llu segments are in use; close some, or raise the setting max_segments",
+		               (unsigned long long)engine->config.max_segments);
+	}
+	slot->refs = 1;
+	slot->stale = false;
+	slot->rpc = *rpc;
+	snprintf(slot->name, sizeof(slot->name), "%s", name);
+	atomic_store_explicit(&slot->view, view, memory_order_release);
+	gen = atomic_fetch_add_explicit(&slot->gen, 1, memory_order_release) + 1;
+	engine->live_segments++;
+	*out = lw_handle(gen, engine->tag, (uint32_t)(slot - engine->segments));
+	pthread_mutex_unlock(&engine->lock);
+	return 0;
+}
+
+static int open_null(struct lw_engine *engine, lw_segment_t *out)
+{
+	int driver = driver_index(engine, "null", 4);
+	struct lw_addrs nowhere = {0};
+	struct lw_view *view;
+
+	if (driver < 0)
+		return lw_fail(-ENOTSUP, "the null driver is off; see the setting drivers");
+	view = calloc(1, sizeof(*view));
+	if (view == NULL)
+		return lw_fail(-ENOMEM, "no memory for the segment " NULL_SEGMENT);
+	view->driver = (uint32_t)driver;
+	view->everything = true;
+	return enter(engine, NULL_SEGMENT, &nowhere, view, out);
+}
+
+static int open_peer(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out)
+{
+	uint64_t start_ns = lw_now_ns();
+	struct lw_view *view = NULL;
+	struct lw_desc *desc = NULL;
+	char canonical[LW_NAME_MAX];
+	struct lw_hostport hp;
+	struct lw_addrs rpc;
+	uint64_t spent_ms;
+	int error;
+
+	error = lw_hostport_parse(name, 12001, &hp);
+	if (error != 0 || lw_hostport_format(&hp, canonical, sizeof(canonical)) < 0)
+		return lw_fail(-EINVAL, "\"%s\" is no segment name; it takes host:port or [v6]:port", name);
+	if (strcmp(canonical, engine->name) == 0) {
+		*out = LW_SEGMENT_LOCAL;
+		return 0;
+	}
+	error = lw_hostport_resolve(&hp, timeout_ms, &rpc);
+	if (error != 0)
+		return lw_fail(error, "the host of \"%s\" can't be found: %s", name, lw_strerror(error));
+	spent_ms = (lw_now_ns() - start_ns) / 1000000;
+	if (spent_ms >= timeout_ms)
+		return lw_fail(-ETIMEDOUT, "finding the host of \"%s\" took all of the %u ms", name, timeout_ms);
+	error = fetch_desc(engine, canonical, &rpc, timeout_ms - (uint32_t)spent_ms, &desc);
+	if (error != 0)
+		return error;
+	error = view_of_desc(engine, desc, &rpc, &view);
+	if (error == 0)
+		error = enter(engine, canonical, &rpc, view, out);
+	lw_desc_free(desc);
+	return error;
+}
+
+int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out)
+{
+	int error;
+
+	if (name == NULL || out == NULL)
+		return lw_fail(-EINVAL, "name and out must not be NULL");
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	if (timeout_ms == 0)
+		timeout_ms = (uint32_t)engine->config.handshake_timeout_ms;
+	name += strspn(name, "/");
+	if (strcmp(name, NULL_SEGMENT) == 0)
+		error = open_null(engine, out);
+	else
+		error = open_peer(engine, name, timeout_ms, out);
+	lw_engine_leave(engine);
+	return error;
+}
+
+/* On the control thread: nobody works for the generation any more. */
+static void left(struct lw_ctrl_job *job)
+{
+	struct lw_segment_leave *leave = (struct lw_segment_leave *)(void *)job;
+	struct lw_engine *engine = leave->engine;
+	struct lw_segment_slot *slot = leave->slot;
+	struct lw_view *view;
+
+	pthread_mutex_lock(&engine->lock);
+	view = atomic_exchange(&slot->view, NULL);
+	if (view != NULL)
+		lw_rcu_retire(&engine->rcu, view, free_view);
+	slot->leave = NULL;
+	pthread_mutex_unlock(&engine->lock);
+	free(leave);
+}
+
+static void leave_run(struct lw_worker *worker, struct lw_command *command)
+{
+	struct lw_segment_leave *leave = ((struct leave_command *)(void *)command)->leave;
+	struct lw_segment_slot *slot = leave->slot;
+
+	lw_path_reset(worker, &worker->paths[slot - worker->engine->segments], LW_REASON_SEGMENT_CLOSED);
+	if (atomic_fetch_sub_explicit(&slot->leaving, 1, memory_order_acq_rel) == 1)
+		lw_ctrl_post(worker->engine->ctrl, &leave->job);
+}
+
+int lw_segment_close(struct lw_engine *engine, lw_segment_t segment)
+{
+	struct lw_segment_leave *leave = NULL;
+	struct lw_segment_slot *slot;
+	int error = lw_engine_enter(engine);
+
+	if (error != 0)
+		return error;
+	pthread_mutex_lock(&engine->lock);
+	slot = lw_segment_of(engine, segment);
+	if (slot == NULL) {
+		error = lw_fail(-EBADF, "the segment handle 0x%llx is stale, made up or another engine's",
+		                (unsigned long long)segment);
+	} else if (segment != LW_SEGMENT_LOCAL && --slot->refs == 0) {
+		leave = slot->leave;
+		atomic_store(&slot->leaving, engine->worker_count);
+		atomic_fetch_add_explicit(&slot->gen, 1, memory_order_release);
+		engine->live_segments--;
+	}
+	pthread_mutex_unlock(&engine->lock);
+	if (leave != NULL) {
+		leave->engine = engine;
+		leave->slot = slot;
+		leave->job.run = left;
+		for (uint32_t i = 0; i < engine->worker_count; i++) {
+			leave->worker[i].leave = leave;
+			leave->worker[i].command.run = leave_run;
+		}
+		for (uint32_t i = 0; i < engine->worker_count; i++)
+			lw_worker_send(&engine->workers[i], &leave->worker[i].command);
+	}
+	lw_engine_leave(engine);
+	return error;
+}
+
+int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_segment_range *out, size_t max)
+{
+	const struct lw_rangemap *map = NULL;
+	struct lw_segment_slot *slot;
+	struct lw_range *ranges = NULL;
+	struct lw_view *view;
+	size_t count = 0;
+	int error;
+
+	if (out == NULL && max != 0)
+		return lw_fail(-EINVAL, "out must not be NULL");
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	pthread_mutex_lock(&engine->lock);
+	slot = lw_segment_of(engine, segment);
+	if (slot == NULL) {
+		error = lw_fail(-EBADF, "the segment handle 0x%llx is stale, made up or another engine's",
+		                (unsigned long long)segment);
+		goto out;
+	}
+	view = atomic_load(&slot->view);
+	map = segment == LW_SEGMENT_LOCAL ? atomic_load(&engine->memory) : view != NULL ? view->ranges : NULL;
+	max = max < lw_rangemap_count(map) ? max : lw_rangemap_count(map);
+	ranges = malloc((max + 1) * sizeof(*ranges));
+	if (ranges == NULL) {
+		error = lw_fail(-ENOMEM, "no memory for the list of ranges");
+		goto out;
+	}
+	count = lw_rangemap_list(map, ranges, max);
+	for (size_t i = 0; i < max; i++)
+		out[i] = (struct lw_segment_range){.addr = ranges[i].addr,
+		                                   .length = ranges[i].end - ranges[i].addr,
+		                                   .access = ranges[i].access};
+out:
+	pthread_mutex_unlock(&engine->lock);
+	free(ranges);
+	lw_engine_leave(engine);
+	return error != 0 ? error : (int)count;
+}
+
+int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_addrs *rpc, char *name, size_t size)
+{
+	struct lw_segment_slot *slot;
+	int error = 0;
+
+	pthread_mutex_lock(&engine->lock);
+	slot = lw_segment_of(engine, segment);
+	if (slot == NULL) {
+		error = lw_fail(-EBADF, "the segment handle 0x%llx is stale, made up or another engine's",
+		                (unsigned long long)segment);
+	} else {
+		*rpc = slot->rpc;
+		snprintf(name, size, "%s", slot->name);
+	}
+	pthread_mutex_unlock(&engine->lock);
+	if (error == 0 && rpc->count == 0)
+		error = lw_fail(-ENOTSUP, "nobody is behind %s who could answer", name);
+	return error;
+}
+
+int lw_segment_probe(struct lw_engine *engine, lw_segment_t segment, uint32_t timeout_ms)
+{
+	char name[LW_NAME_MAX], *reply = NULL;
+	struct lw_addrs rpc;
+	size_t size;
+	int error = lw_engine_enter(engine);
+
+	if (error != 0)
+		return error;
+	if (timeout_ms == 0)
+		timeout_ms = (uint32_t)engine->config.handshake_timeout_ms;
+	error = lw_segment_rpc(engine, segment, &rpc, name, sizeof(name));
+	if (error == 0) {
+		error = lw_ctrl_call(engine->ctrl, &rpc, LW_FRAME_PROBE, "{}", 2, timeout_ms, &reply, &size);
+		if (error != 0)
+			lw_fail(error, "%s did not answer the probe: %s", name, lw_strerror(error));
+	}
+	free(reply);
+	lw_engine_leave(engine);
+	return error;
+}

@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading and writing segment descriptors. Writing is by hand: it is one pass and prints all 64 bits of an integer.
+ * Reading is a scan that bounds what the parser may do (depth, number of values), the parser (cJSON), and a check of
+ * every field.
+ */
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <lanewise/types.h>
+
+#include "meta/descriptor.h"
+
+#define MAX_TEXT_BYTES 134217728u /* the longest frame that can be set */
+#define MAX_DEPTH 16
+#define MAX_BUFFERS 1048576u
+/* A parsed value costs some 80 bytes, and can take two in the text. Honest documents use seven and more. */
+#define FREE_VALUES 1024u
+#define BYTES_PER_VALUE 4u
+/* Numbers arrive as doubles, which tell integers apart up to here. */
+#define MAX_INTEGER UINT64_C(9007199254740991)
+
+static const char *const known_protocols[] = {
+	"tcp", "rdma",         "efa",  "cxi",  "barex", "ub",      "nccl",         "ascend", "nvlink",
+	"hip", "nvlink_intra", "maca", "musa", "cxl",   "ubshmem", "sunrise_link", "nvmeof",
+};
+/* Their buffers are ranges of files or devices, not addresses. */
+static const char *const addressless[] = {"cxl", "nvmeof"};
+
+#define HAS(list, text, length) is_in(list, sizeof(list) / sizeof((list)[0]), text, length)
+
+static bool is_in(const char *const *list, size_t count, const char *text, size_t length)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		if (strlen(list[i]) == length && memcmp(list[i], text, length) == 0)
+			return true;
+	return false;
+}
+
+/* Of several protocols joined by commas, the one whose buffers we keep: the same memory is listed once for each, and
+ * would overlap itself. tcp if there, else the first whose buffers have addresses. *length 0: none. */
+static const char *chosen_protocol(const char *joined, size_t *length)
+{
+	const char *at = joined, *first = joined;
+	size_t first_length = 0, part;
+
+	for (;; at += part + 1) {
+		part = strcspn(at, ",");
+		if (part == 3 && memcmp(at, "tcp", 3) == 0) {
+			*length = part;
+			return at;
+		}
+		if (first_length == 0 && !HAS(addressless, at, part)) {
+			first = at;
+			first_length = part;
+		}
+		if (at[part] == '\0')
+			break;
+	}
+	*length = first_length;
+	return first;
+}
+
+/* Writing -------------------------------------------------------------------------------------------------------------
+ */
+
+static void put_string(FILE *to, const char *text, size_t length)
+{
+	size_t i;
+
+	putc('"', to);
+	for (i = 0; i < length; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		if (c == '"' || c == '\\')
+			fprintf(to, "\\%c", c);
+		else if (c < 0x20)
+			fprintf(to, "\\u%04x", c);
+		else
+			putc(c, to);
+	}
+	putc('"', to);
+}
+
+static void put_buffers(FILE *to, const struct lw_desc *desc, const char *protocol, size_t protocol_length)
+{
+	size_t i;
+
+	for (i = 0; i < desc->buffer_count; i++) {
+		const struct lw_desc_buffer *buffer = &desc->buffers[i];
+
+		fprintf(to, "%s{\"addr\":%" PRIu64 ",\"length\":%" PRIu64 ",\"name\":", i == 0 ? "" : ",", buffer->addr,
+			buffer->length);
+		put_string(to, buffer->name, strnlen(buffer->name, sizeof(buffer->name)));
+		if (protocol_length > 0) {
+			fputs(",\"protocol\":", to);
+			put_string(to, protocol, protocol_length);
+		}
+		putc('}', to);
+	}
+}
+
+static void put_ours(FILE *to, const struct lw_desc *desc)
+{
+	bool restricted = false;
+	size_t i;
+
+	for (i = 0; i < desc->buffer_count; i++)
+		restricted |= desc->buffers[i].access != LW_ACCESS_REMOTE;
+	if (!restricted && desc->incarnation == 0)
+		return;
+	fputs("\"lw\":{", to);
+	if (restricted) {
+		fputs("\"access\":[", to);
+		for (i = 0; i < desc->buffer_count; i++)
+			fprintf(to, "%s%" PRIu32, i == 0 ? "" : ",", desc->buffers[i].access);
+		putc(']', to);
+	}
+	if (desc->incarnation != 0)
+		fprintf(to, "%s\"incarnation\":\"%016" PRIx64 "\"", restricted ? "," : "", desc->incarnation);
+	fputs("},", to);
+}
+
+static void put_protocol(FILE *to, const char *joined, bool several)
+{
+	const char *at = joined;
+	size_t part;
+
+	fputs(several ? "\"protocol\":[" : "\"protocol\":", to);
+	for (;; at += part + 1) {
+		part = strcspn(at, ",");
+		put_string(to, at, part);
+		if (at[part] == '\0')
+			break;
+		putc(',', to);
+	}
+	fputs(several ? "]," : ",", to);
+}
+
+static void put_timestamp(FILE *to)
+{
+	struct timespec now;
+	struct tm tm;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (localtime_r(&now.tv_sec, &tm) == NULL)
+		memset(&tm, 0, sizeof(tm));
+	fprintf(to, "\"timestamp\":\"%04d-%02d-%02d %02d:%02d:%02d.%06ld\"", tm.tm_year + 1900, tm.tm_mon + 1,
+		tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, now.tv_nsec / 1000);
+}
+
+int lw_desc_encode(const struct lw_desc *desc, char **text, size_t *length)
+{
+	bool several = strchr(desc->protocol, ',') != NULL, failed;
+	const char *protocol = NULL;
+	size_t protocol_length = 0, size = 0;
+	char *memory = NULL;
+	FILE *to = open_memstream(&memory, &size);
+
+	if (to == NULL)
+		return -ENOMEM;
+	if (several)
+		protocol = chosen_protocol(desc->protocol, &protocol_length);
+	fputs("{\"buffers\":[", to);
+	put_buffers(to, desc, protocol, protocol_length);
+	fputs("],", to);
+	put_ours(to, desc);
+	fputs("\"name\":", to);
+	put_string(to, desc->name, strnlen(desc->name, sizeof(desc->name)));
+	putc(',', to);
+	put_protocol(to, desc->protocol, several);
+	fprintf(to, "\"tcp_data_port\":%u,\"tcp_proto_version\":%u,", desc->tcp_port, desc->tcp_version);
+	put_timestamp(to);
+	putc('}', to);
+	failed = ferror(to) != 0;
+	if (fclose(to) != 0 || failed) {
+		free(memory);
+		return -ENOMEM;
+	}
+	*text = memory;
+	*length = size;
+	return 0;
+}
+
+/* Reading -------------------------------------------------------------------------------------------------------------
+ */
+
+/* The why of one decode. */
+struct why {
+	char *text;
+	size_t size;
+};
+
+__attribute__((format(printf, 2, 3))) static int bad(const struct why *why, const char *format, ...)
+{
+	va_list args;
+
+	if (why->size > 0) {
+		va_start(args, format);
+		vsnprintf(why->text, why->size, format, args);
+		va_end(args);
+	}
+	return -EPROTO;
+}
+
+/* Bounds what the parser, which recurses and allocates a node a value, can be made to do. It also refuses what the
+ * parser would let through: control bytes, and NULs that would cut a text short. */
+static int scan(const char *text, size_t length, const struct why *why)
+{
+	size_t depth = 0, values = 0, i;
+	bool in_string = false;
+
+	if (length > MAX_TEXT_BYTES)
+		return bad(why, "the document has %zu bytes, more than %u", length, MAX_TEXT_BYTES);
+	for (i = 0; i < length; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		if (c == '\0' || (in_string && c < 0x20))
+			return bad(why, "not JSON: a control byte at byte %zu", i);
+		if (in_string) {
+			if (c == '\\') {
+				if (length - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0)
+					return bad(why, "a NUL inside a text at byte %zu", i);
+				i++;
+			} else if (c == '"') {
+				in_string = false;
+			}
+			continue;
+		}
+		switch (c) {
+		case '"':
+			in_string = true;
+			break;
+		case '{':
+		case '[':
+			values++;
+			if (++depth > MAX_DEPTH)
+				return bad(why, "nested deeper than %d levels", MAX_DEPTH);
+			break;
+		case '}':
+		case ']':
+			if (depth-- == 0)
+				return bad(why, "not JSON: an unmatched '%c' at byte %zu", c, i);
+			break;
+		case ',':
+			values++;
+			break;
+		}
+	}
+	if (in_string || depth > 0)
+		return bad(why, "not JSON: cut short after %zu bytes", length);
+	if (values > FREE_VALUES + length / BYTES_PER_VALUE)
+		return bad(why, "%zu values in %zu bytes are no descriptor", values, length);
+	return 0;
+}
+
+/* The document is ours to free with cJSON_Delete. */
+static int parse(const char *text, size_t length, cJSON **root, const struct why *why)
+{
+	const char *end = NULL;
+	cJSON *parsed;
+
+	parsed = cJSON_ParseWithLengthOpts(text, length, &end, 0);
+	if (parsed == NULL)
+		return bad(why, "not JSON: %s at byte %zu", length == 0 ? "empty" : "unexpected text",
+			   end != NULL ? (size_t)(end - text) : 0);
+	while ((size_t)(end - text) < length && strchr(" \t\r\n", *end) != NULL)
+		end++;
+	if ((size_t)(end - text) != length) {
+		cJSON_Delete(parsed);
+		return bad(why, "not JSON: more text after the end, at byte %zu", (size_t)(end - text));
+	}
+	*root = parsed;
+	return 0;
+}
+
+static const cJSON *field(const cJSON *object, const char *key)
+{
+	return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+static bool get_integer(const cJSON *item, uint64_t min, uint64_t max, uint64_t *out)
+{
+	double number;
+	uint64_t value;
+
+	if (!cJSON_IsNumber(item))
+		return false;
+	number = item->valuedouble;
+	if (!(number >= 0 && number <= (double)MAX_INTEGER)) /* false for NaN too */
+		return false;
+	value = (uint64_t)number;
+	if ((double)value < number || value < min || value > max)
+		return false;
+	*out = value;
+	return true;
+}
+
+static bool is_printable(const char *text)
+{
+	for (; *text != '\0'; text++)
+		if ((unsigned char)*text < ' ' || *text == 0x7f)
+			return false;
+	return true;
+}
+
+static int read_name(const cJSON *root, struct lw_desc *desc, const struct why *why)
+{
+	const cJSON *item = field(root, "name");
+	size_t length;
+
+	if (!cJSON_IsString(item))
+		return bad(why, "name is %s", item == NULL ? "missing" : "not a text");
+	length = strlen(item->valuestring);
+	if (length == 0 || length >= sizeof(desc->name) || !is_printable(item->valuestring))
+		return bad(why, "name is empty, longer than %zu bytes, or has control bytes", sizeof(desc->name) - 1);
+	memcpy(desc->name, item->valuestring, length);
+	return 0;
+}
+
+static int add_protocol(const cJSON *item, struct lw_desc *desc, const struct why *why)
+{
+	size_t have = strlen(desc->protocol), length;
+
+	if (!cJSON_IsString(item))
+		return bad(why, "protocol is not a text, or a list of texts");
+	length = strlen(item->valuestring);
+	if (!HAS(known_protocols, item->valuestring, length))
+		return bad(why, "protocol \"%.40s\" is unknown",
+			   is_printable(item->valuestring) ? item->valuestring : "?");
+	if (have + length + 2 > sizeof(desc->protocol))
+		return bad(why, "protocol lists too many protocols");
+	if (have > 0)
+		desc->protocol[have++] = ',';
+	memcpy(desc->protocol + have, item->valuestring, length + 1);
+	return 0;
+}
+
+static int read_protocol(const cJSON *root, struct lw_desc *desc, const struct why *why)
+{
+	const cJSON *item = field(root, "protocol"), *each;
+	int ret;
+
+	if (item == NULL)
+		return bad(why, "protocol is missing");
+	if (!cJSON_IsArray(item))
+		return add_protocol(item, desc, why);
+	cJSON_ArrayForEach(each, item)
+	{
+		ret = add_protocol(each, desc, why);
+		if (ret < 0)
+			return ret;
+	}
+	return desc->protocol[0] != '\0' ? 0 : bad(why, "protocol is an empty list");
+}
+
+static int read_tcp(const cJSON *root, struct lw_desc *desc, const struct why *why)
+{
+	const cJSON *port = field(root, "tcp_data_port"), *version = field(root, "tcp_proto_version");
+	uint64_t number = 0;
+	size_t length;
+	bool tcp = memcmp(chosen_protocol(desc->protocol, &length), "tcp", 3) == 0;
+
+	if (port == NULL && tcp)
+		return bad(why, "tcp_data_port is missing");
+	if (port != NULL && !get_integer(port, 0, UINT16_MAX, &number))
+		return bad(why, "tcp_data_port is not a whole number from 0 to 65535");
+	desc->tcp_port = (uint16_t)number;
+	number = 1;
+	if (version != NULL && !get_integer(version, 1, MAX_INTEGER, &number))
+		return bad(why, "tcp_proto_version is not a whole number above 0");
+	desc->tcp_version = number > 1 ? 2 : 1; /* a newer peer takes version 2 as well */
+	return 0;
+}
+
+static int read_incarnation(const cJSON *ours, struct lw_desc *desc, const struct why *why)
+{
+	const cJSON *item = field(ours, "incarnation");
+
+	if (item == NULL)
+		return 0;
+	if (!cJSON_IsString(item) || strlen(item->valuestring) != 16 ||
+	    strspn(item->valuestring, "0123456789abcdefABCDEF") != 16)
+		return bad(why, "lw.incarnation is not a text of 16 hexadecimal digits");
+	desc->incarnation = strtoull(item->valuestring, NULL, 16);
+	return 0;
+}
+
+static int read_buffer(const cJSON *item, size_t at, struct lw_desc_buffer *buffer, const struct why *why)
+{
+	const cJSON *name = field(item, "name");
+	size_t length;
+
+	if (!get_integer(field(item, "addr"), 1, MAX_INTEGER, &buffer->addr))
+		return bad(why, "buffers[%zu].addr is missing, or not a whole number from 1 to %" PRIu64, at,
+			   MAX_INTEGER);
+	if (!get_integer(field(item, "length"), 1, MAX_INTEGER, &buffer->length))
+		return bad(why, "buffers[%zu].length is missing, or not a whole number from 1 to %" PRIu64, at,
+			   MAX_INTEGER);
+	if (buffer->addr + buffer->length > MAX_INTEGER + 1) /* can't wrap: both are below 2^53 */
+		return bad(why, "buffers[%zu] ends beyond the last address that can be told", at);
+	if (!cJSON_IsString(name) || name->valuestring[0] == '\0' || !is_printable(name->valuestring))
+		return bad(why, "buffers[%zu].name is missing, empty, not a text, or has control bytes", at);
+	length = strnlen(name->valuestring, sizeof(buffer->name) - 1);
+	memcpy(buffer->name, name->valuestring, length);
+	return 0;
+}
+
+/* The access that lw.access gives to one buffer. *access is the element, or NULL if the list is left out. */
+static int read_access(const cJSON **access, size_t at, uint32_t *out, const struct why *why)
+{
+	uint64_t number = LW_ACCESS_REMOTE;
+
+	if (*access != NULL && !get_integer(*access, 0, LW_ACCESS_REMOTE, &number))
+		return bad(why, "lw.access[%zu] is not a whole number from 0 to %d", at, LW_ACCESS_REMOTE);
+	if (*access != NULL)
+		*access = (*access)->next;
+	*out = (uint32_t)number;
+	return 0;
+}
+
+static bool is_kept(const cJSON *item, const char *protocol, size_t length)
+{
+	const cJSON *own = field(item, "protocol");
+
+	if (length == 0)
+		return false; /* no protocol of this segment has addresses */
+	return !cJSON_IsString(own) ||
+	       (strlen(own->valuestring) == length && memcmp(own->valuestring, protocol, length) == 0);
+}
+
+static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *desc, const struct why *why)
+{
+	const cJSON *list = field(root, "buffers"), *access = field(ours, "access"), *item;
+	size_t count = 0, at = 0, protocol_length;
+	const char *protocol = chosen_protocol(desc->protocol, &protocol_length);
+	int ret;
+
+	if (!cJSON_IsArray(list))
+		return bad(why, "buffers is %s", list == NULL ? "missing" : "not a list");
+	cJSON_ArrayForEach(item, list) count++;
+	if (count > MAX_BUFFERS)
+		return bad(why, "%zu buffers, more than %u", count, MAX_BUFFERS);
+	if (access != NULL) {
+		if (!cJSON_IsArray(access) || (size_t)cJSON_GetArraySize(access) != count)
+			return bad(why, "lw.access is not a list of %zu numbers, one a buffer", count);
+		access = access->child;
+	}
+	if (count == 0)
+		return 0;
+	desc->buffers = calloc(count, sizeof(*desc->buffers));
+	if (desc->buffers == NULL)
+		return -ENOMEM;
+
+	cJSON_ArrayForEach(item, list)
+	{
+		struct lw_desc_buffer *buffer = &desc->buffers[desc->buffer_count];
+
+		if (!cJSON_IsObject(item))
+			return bad(why, "buffers[%zu] is not an object", at);
+		ret = read_access(&access, at, &buffer->access, why);
+		if (ret == 0 && is_kept(item, protocol, protocol_length)) {
+			ret = read_buffer(item, at, buffer, why);
+			desc->buffer_count++;
+		}
+		if (ret < 0)
+			return ret;
+		at++;
+	}
+	return 0;
+}
+
+struct span {
+	uint64_t addr, end;
+};
+
+static int compare_spans(const void *left, const void *right)
+{
+	const struct span *a = left, *b = right;
+
+	return a->addr < b->addr ? -1 : a->addr > b->addr;
+}
+
+/* Sorts a copy: the buffers stay in the document's order. */
+static int check_overlap(const struct lw_desc *desc, const struct why *why)
+{
+	struct span *spans;
+	size_t i;
+	int ret = 0;
+
+	if (desc->buffer_count < 2)
+		return 0;
+	spans = malloc(desc->buffer_count * sizeof(*spans));
+	if (spans == NULL)
+		return -ENOMEM;
+	for (i = 0; i < desc->buffer_count; i++) {
+		spans[i].addr = desc->buffers[i].addr;
+		spans[i].end = desc->buffers[i].addr + desc->buffers[i].length;
+	}
+	qsort(spans, desc->buffer_count, sizeof(*spans), compare_spans);
+	for (i = 1; i < desc->buffer_count && ret == 0; i++)
+		if (spans[i].addr < spans[i - 1].end)
+			ret = bad(why, "the buffers at %" PRIu64 " and %" PRIu64 " overlap", spans[i - 1].addr,
+				  spans[i].addr);
+	free(spans);
+	return ret;
+}
+
+static int read_document(const cJSON *root, struct lw_desc *desc, const struct why *why)
+{
+	const cJSON *ours;
+	int ret;
+
+	if (cJSON_IsNull(root))
+		return bad(why, "null: the peer has no segment yet");
+	if (!cJSON_IsObject(root))
+		return bad(why, "not an object");
+	ours = field(root, "lw");
+	if (ours != NULL && !cJSON_IsObject(ours))
+		return bad(why, "lw is not an object");
+	ret = read_name(root, desc, why);
+	if (ret == 0)
+		ret = read_protocol(root, desc, why);
+	if (ret == 0)
+		ret = read_tcp(root, desc, why);
+	if (ret == 0)
+		ret = read_incarnation(ours, desc, why);
+	if (ret == 0)
+		ret = read_buffers(root, ours, desc, why);
+	if (ret == 0)
+		ret = check_overlap(desc, why);
+	return ret;
+}
+
+int lw_desc_decode(const char *text, size_t length, struct lw_desc **out, char *why_text, size_t why_size)
+{
+	const struct why why = {.text = why_text, .size = why_text != NULL ? why_size : 0};
+	struct lw_desc *desc;
+	cJSON *root = NULL;
+	int ret;
+
+	ret = scan(text, length, &why);
+	if (ret == 0)
+		ret = parse(text, length, &root, &why);
+	if (ret < 0)
+		return ret;
+	desc = calloc(1, sizeof(*desc));
+	ret = desc != NULL ? read_document(root, desc, &why) : -ENOMEM;
+	cJSON_Delete(root);
+	if (ret < 0) {
+		lw_desc_free(desc);
+		return ret;
+	}
+	*out = desc;
+	return 0;
+}
+
+void lw_desc_free(struct lw_desc *desc)
+{
+	if (desc == NULL)
+		return;
+	free(desc->buffers);
+	free(desc);
+}
