@@ -16,9 +16,10 @@
 #include "lib/error.h"
 
 #define TIMEOUT_MAX_MS 86400000u
-#define SPIN_NS        20000 /* a waiter spins for so long before it sleeps: about what a wake-up costs */
+#define SPIN_NS 20000 /* a waiter spins for so long before it sleeps: about what a wake-up costs */
 
-static const char stale_batch[] = "the batch handle is stale, made up or another engine's; it was freed, or never allocated";
+static const char stale_batch[] =
+	"the batch handle is stale, made up or another engine's; it was freed, or never allocated";
 
 struct lw_task *lw_batch_task(struct lw_engine *engine, struct lw_batch *batch, uint32_t i)
 {
@@ -26,7 +27,8 @@ struct lw_task *lw_batch_task(struct lw_engine *engine, struct lw_batch *batch, 
 
 	if (atomic_load_explicit(&batch->capacity, memory_order_relaxed) > LW_DIR_DIRECT * LW_CHUNK_TASKS) {
 		uint32_t directory = atomic_load_explicit(&batch->dir[chunk / LW_DIR_ENTRIES], memory_order_relaxed);
-		_Atomic uint32_t *entries = (_Atomic uint32_t *)(void *)&engine->tasks[(size_t)directory * LW_CHUNK_TASKS];
+		_Atomic uint32_t *entries =
+			(_Atomic uint32_t *)(void *)&engine->tasks[(size_t)directory * LW_CHUNK_TASKS];
 
 		chunk = atomic_load_explicit(&entries[chunk % LW_DIR_ENTRIES], memory_order_relaxed);
 	} else {
@@ -46,14 +48,15 @@ static void give_chunks(struct lw_engine *engine, struct lw_batch *batch, uint32
 	bool direct = capacity <= LW_DIR_DIRECT * LW_CHUNK_TASKS;
 
 	for (uint32_t i = 0; i < count; i++) {
-		uint32_t entry = atomic_load_explicit(&batch->dir[direct ? i : i / LW_DIR_ENTRIES], memory_order_relaxed);
+		uint32_t entry =
+			atomic_load_explicit(&batch->dir[direct ? i : i / LW_DIR_ENTRIES], memory_order_relaxed);
 
 		if (direct) {
 			lw_slab_give(&engine->chunk_slab, entry);
 			continue;
 		}
 		lw_slab_give(&engine->chunk_slab, atomic_load_explicit(&directory_of(engine, entry)[i % LW_DIR_ENTRIES],
-		                                                       memory_order_relaxed));
+								       memory_order_relaxed));
 		if (i % LW_DIR_ENTRIES == LW_DIR_ENTRIES - 1 || i == count - 1)
 			lw_slab_give(&engine->chunk_slab, entry);
 	}
@@ -78,13 +81,13 @@ static int take_chunks(struct lw_engine *engine, struct lw_batch *batch, uint32_
 				atomic_store_explicit(&batch->dir[i / LW_DIR_ENTRIES], chunk, memory_order_relaxed);
 			}
 			entry = &directory_of(engine, atomic_load_explicit(&batch->dir[i / LW_DIR_ENTRIES],
-			                                                   memory_order_relaxed))[i % LW_DIR_ENTRIES];
+									   memory_order_relaxed))[i % LW_DIR_ENTRIES];
 		}
 		chunk = lw_slab_take(&engine->chunk_slab);
 		if (chunk == LW_SLAB_NONE) {
 			if (!direct && i % LW_DIR_ENTRIES == 0)
 				lw_slab_give(&engine->chunk_slab, atomic_load_explicit(&batch->dir[i / LW_DIR_ENTRIES],
-				                                                       memory_order_relaxed));
+										       memory_order_relaxed));
 			give_chunks(engine, batch, capacity, i);
 			return -ENOBUFS;
 		}
@@ -112,7 +115,8 @@ static bool released(struct lw_batch *batch, uint64_t done)
 /* Takes QUEUED off after the owner popped the node. */
 void lw_batch_unqueue(struct lw_engine *engine, struct lw_batch *batch)
 {
-	uint64_t done = atomic_fetch_and_explicit(&batch->done, ~LW_DONE_QUEUED, memory_order_acq_rel) & ~LW_DONE_QUEUED;
+	uint64_t done =
+		atomic_fetch_and_explicit(&batch->done, ~LW_DONE_QUEUED, memory_order_acq_rel) & ~LW_DONE_QUEUED;
 
 	if (released(batch, done))
 		lw_batch_recycle(engine, batch);
@@ -147,13 +151,14 @@ void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t d
 			note = atomic_exchange_explicit(&batch->note, NULL, memory_order_acq_rel);
 		if (note != NULL)
 			lw_notify_batch_ended(engine, note,
-			                      atomic_load_explicit(&batch->failed, memory_order_relaxed) == 0);
+					      atomic_load_explicit(&batch->failed, memory_order_relaxed) == 0);
 		tell = owner_to_tell(engine, batch);
-		if (tell != NULL &&
-		    (atomic_fetch_or_explicit(&batch->done, LW_DONE_QUEUED, memory_order_acq_rel) & LW_DONE_QUEUED) == 0)
+		if (tell != NULL && (atomic_fetch_or_explicit(&batch->done, LW_DONE_QUEUED, memory_order_acq_rel) &
+				     LW_DONE_QUEUED) == 0)
 			lw_inbox_push(&tell->ended, &batch->node);
 	}
-	/* The last touch: from here on the slot may be somebody else's. Its memory stays, so a look at waiters is harmless. */
+	/* The last touch: from here on the slot may be somebody else's. Its memory stays, so a look at waiters is
+	 * harmless. */
 	word = atomic_fetch_add_explicit(&batch->done, done, memory_order_seq_cst) + done;
 	if (released(batch, word))
 		lw_batch_recycle(engine, batch);
@@ -240,7 +245,8 @@ static void fill_task(struct lw_engine *engine, struct lw_task *task, uint32_t b
 	task->flags = 0;
 	task->reason = LW_REASON_NONE;
 	atomic_store_explicit(&task->bytes, 0, memory_order_relaxed);
-	atomic_store_explicit(&task->outcome, lw_outcome(LW_PENDING, LW_REASON_NONE, LW_LANE_NONE), memory_order_relaxed);
+	atomic_store_explicit(&task->outcome, lw_outcome(LW_PENDING, LW_REASON_NONE, LW_LANE_NONE),
+			      memory_order_relaxed);
 }
 
 int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count)
@@ -263,7 +269,8 @@ int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request
 		return lw_fail_static(-EBADF, stale_batch);
 	submitted = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
 	if (count > atomic_load_explicit(&batch->capacity, memory_order_relaxed) - submitted)
-		return lw_fail_static(-ENOSPC, "more requests than the batch has room for; allocate it with a larger capacity");
+		return lw_fail_static(-ENOSPC,
+				      "more requests than the batch has room for; allocate it with a larger capacity");
 	if (count == 0)
 		return 0;
 	for (size_t i = 0; i < count; i++) {
@@ -275,8 +282,9 @@ int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request
 		return lw_fail_static(-EAGAIN, "the ring to the worker is full; poll and submit again");
 	index = (uint32_t)(batch - engine->batches);
 	for (uint32_t i = 0; i < count; i++) {
-		task = task == NULL || (submitted + i) % LW_CHUNK_TASKS == 0 ? lw_batch_task(engine, batch, submitted + i)
-		                                                             : task + 1;
+		task = task == NULL || (submitted + i) % LW_CHUNK_TASKS == 0
+			       ? lw_batch_task(engine, batch, submitted + i)
+			       : task + 1;
 		fill_task(engine, task, index, &requests[i]);
 	}
 	/* Before the worker can end one of them: it compares with submitted to know the last. */
@@ -403,9 +411,9 @@ int lw_task_reason(struct lw_engine *engine, lw_batch_t id, uint32_t number, cha
 	task = lw_batch_task(engine, batch, number);
 	lw_segment_name(engine, task->segment, peer, sizeof(peer));
 	length = snprintf(text, size, "%s of %llu bytes %s %s at 0x%llx %s: %s", task->op == LW_READ ? "READ" : "WRITE",
-	                  (unsigned long long)task->length, task->op == LW_READ ? "from" : "to", peer,
-	                  (unsigned long long)task->remote, states[copy.status.state],
-	                  lw_reason_string((int)copy.status.reason));
+			  (unsigned long long)task->length, task->op == LW_READ ? "from" : "to", peer,
+			  (unsigned long long)task->remote, states[copy.status.state],
+			  lw_reason_string((int)copy.status.reason));
 	error = length;
 out:
 	lw_engine_leave(engine);
@@ -458,7 +466,8 @@ int lw_batch_wait(struct lw_engine *engine, lw_batch_t id, uint32_t timeout_ms, 
 			continue;
 		atomic_fetch_add_explicit(&batch->waiters, 1, memory_order_seq_cst);
 		if ((uint32_t)atomic_load_explicit(&batch->done, memory_order_seq_cst) == status.done) {
-			uint64_t left_ns = timeout_ms == UINT32_MAX ? UINT64_C(100000000) : limit_ns - (now_ns - start_ns);
+			uint64_t left_ns =
+				timeout_ms == UINT32_MAX ? UINT64_C(100000000) : limit_ns - (now_ns - start_ns);
 
 			/* Looks up now and then, to see the engine closed or the batch freed by another thread. */
 			wait_asleep(batch, status.done, left_ns < 100000000 ? left_ns : 100000000);
@@ -488,15 +497,18 @@ int lw_batch_free(struct lw_engine *engine, lw_batch_t id)
 		return lw_fail_static(-EBADF, stale_batch);
 	submitted = atomic_load_explicit(&batch->submitted, memory_order_acquire);
 	done = atomic_load_explicit(&batch->done, memory_order_acquire);
-	/* Tasks are seen to end a moment before they are counted: who polls task by task may free as soon as he saw the last. */
+	/* Tasks are seen to end a moment before they are counted: who polls task by task may free as soon as he saw the
+	 * last. */
 	for (uint32_t i = 0; (uint32_t)done != submitted && i < submitted; i++) {
-		uint32_t outcome = atomic_load_explicit(&lw_batch_task(engine, batch, i)->outcome, memory_order_acquire);
+		uint32_t outcome =
+			atomic_load_explicit(&lw_batch_task(engine, batch, i)->outcome, memory_order_acquire);
 
 		if ((outcome & 0xff) == LW_PENDING)
-			return lw_fail_static(-EBUSY, "tasks of the batch are still pending; wait for them or cancel them");
+			return lw_fail_static(-EBUSY,
+					      "tasks of the batch are still pending; wait for them or cancel them");
 	}
 	if (!atomic_compare_exchange_strong_explicit(&batch->gen, &gen, gen + 1, memory_order_acq_rel,
-	                                             memory_order_relaxed))
+						     memory_order_relaxed))
 		return lw_fail_static(-EBADF, stale_batch);
 	/* With tasks that are not counted yet the worker takes the note, before it counts them. */
 	note = (uint32_t)done == submitted ? atomic_exchange_explicit(&batch->note, NULL, memory_order_acq_rel) : NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cancel: a command to every worker, from a slab sized at start. The worker looks among its own tasks, so a handle that went
- * stale on the way matches nothing, and a batch whose tasks are under way can't have been freed.
+/* Cancel: a command to every worker, from a slab sized at start. The worker looks among its own tasks, so a handle that
+ * went stale on the way matches nothing, and a batch whose tasks are under way can't have been freed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 struct lw_cancel {
 	struct lw_command command; /* first: the worker gets its address */
 	struct lw_engine *engine;
-	lw_batch_t batch;          /* 0: by segment */
-	uint32_t task;             /* UINT32_MAX: all */
+	lw_batch_t batch; /* 0: by segment */
+	uint32_t task;    /* UINT32_MAX: all */
 	lw_segment_t segment;
 };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings: one table gives names, types, defaults, ranges, help, the environment's names, the file's keys and the print-out. */
+/* Settings: one table gives names, types, defaults, ranges, help, the environment's names, the file's keys and the
+ * print-out. */
 #ifndef LW_CONFIG_H
 #define LW_CONFIG_H
 
@@ -20,35 +21,38 @@ enum lw_poll_mode {
 /* N: unsigned number   B: on/off   E: one of the words in unit   T: text
  * X(kind, name, default, min, max, unit or words, help) */
 #define LW_CONFIG_KEYS(X)                                                                                              \
-	X(T, metadata, "P2PHANDSHAKE", 1, 255, "", "how peers are found; this version knows P2PHANDSHAKE")            \
-	X(T, drivers, "tcp,null", 0, 255, "", "drivers that may be used, separated by commas")                        \
-	X(N, workers, "1", 1, 64, "threads", "worker threads; no effect with poll = caller")                          \
-	X(T, cpus, "", 0, 255, "", "CPUs for the workers, as 0-3,8; empty: chosen among those the process may use")   \
-	X(E, poll, "adaptive", 0, 0, "busy|adaptive|caller", "busy: workers never sleep; adaptive: they sleep when idle; caller: lw_engine_progress drives") \
-	X(N, idle_us, "100", 0, 1000000, "us", "how long an adaptive worker polls without work before it sleeps")     \
-	X(B, eal, "on", 0, 0, "", "run the workers as DPDK lcores; off: as plain threads")                            \
-	X(B, hugepages, "on", 0, 0, "", "use free huge pages for the engine's slabs")                                 \
-	X(N, max_batches, "4096", 16, 1048575, "batches", "batches alive at once")                                    \
-	X(N, max_tasks, "524288", 1024, 16777216, "tasks", "tasks of all batches alive at once")                      \
-	X(N, max_segments, "1024", 2, 65536, "segments", "segments open at once")                                     \
-	X(N, max_channels, "256", 1, 4096, "channels", "channels open at once")                                       \
-	X(N, max_buffers, "262144", 1, 1048575, "buffers", "buffers registered at once")                              \
-	X(N, max_lanes, "4096", 16, 65535, "lanes", "lanes of one worker, own and served ones")                       \
-	X(N, ring_size, "1024", 16, 65536, "submits", "submits that wait between one channel and one worker; a power of two") \
-	X(N, max_slices, "8192", 64, 1048576, "slices", "slices under way of one worker")                             \
-	X(N, slice_bytes, "4194304", 4096, 1073741824, "bytes", "longest slice; a longer request is cut")             \
-	X(N, timeout_ms, "30000", 1, 86400000, "ms", "deadline of a request that names none")                         \
-	X(N, connect_timeout_ms, "5000", 10, 3600000, "ms", "a connection that is not made by then has failed")       \
-	X(N, handshake_timeout_ms, "5000", 10, 3600000, "ms", "opening a segment, a probe or a note takes at most this") \
-	X(N, handshake_max_bytes, "16777216", 1048576, 134217728, "bytes", "longest handshake frame taken or sent")   \
-	X(N, handshake_clients, "256", 1, 65535, "connections", "handshake connections served at once")               \
-	X(N, port_min, "15000", 1024, 65535, "port", "lowest port the engine may listen on")                          \
-	X(N, port_max, "17000", 1024, 65535, "port", "highest port the engine may listen on")                         \
-	X(N, tcp_lanes, "1", 1, 16, "lanes", "connections of one worker to one peer")                                 \
-	X(N, tcp_max_served, "1024", 1, 65535, "connections", "connections of peers that one worker serves")          \
-	X(T, tcp_congestion, "", 0, 15, "", "congestion control of data connections; empty: the system's")            \
-	X(N, tcp_proto, "2", 1, 2, "version", "highest framing version spoken to peers; 1 leaves writes unconfirmed") \
-	X(N, notify_queue, "1024", 1, 1048576, "notes", "notes received and not yet polled; more are refused")        \
+	X(T, metadata, "P2PHANDSHAKE", 1, 255, "", "how peers are found; this version knows P2PHANDSHAKE")             \
+	X(T, drivers, "tcp,null", 0, 255, "", "drivers that may be used, separated by commas")                         \
+	X(N, workers, "1", 1, 64, "threads", "worker threads; no effect with poll = caller")                           \
+	X(T, cpus, "", 0, 255, "", "CPUs for the workers, as 0-3,8; empty: chosen among those the process may use")    \
+	X(E, poll, "adaptive", 0, 0, "busy|adaptive|caller",                                                           \
+	  "busy: workers never sleep; adaptive: they sleep when idle; caller: lw_engine_progress drives")              \
+	X(N, idle_us, "100", 0, 1000000, "us", "how long an adaptive worker polls without work before it sleeps")      \
+	X(B, eal, "on", 0, 0, "", "run the workers as DPDK lcores; off: as plain threads")                             \
+	X(B, hugepages, "on", 0, 0, "", "use free huge pages for the engine's slabs")                                  \
+	X(N, max_batches, "4096", 16, 1048575, "batches", "batches alive at once")                                     \
+	X(N, max_tasks, "524288", 1024, 16777216, "tasks", "tasks of all batches alive at once")                       \
+	X(N, max_segments, "1024", 2, 65536, "segments", "segments open at once")                                      \
+	X(N, max_channels, "256", 1, 4096, "channels", "channels open at once")                                        \
+	X(N, max_buffers, "262144", 1, 1048575, "buffers", "buffers registered at once")                               \
+	X(N, max_lanes, "4096", 16, 65535, "lanes", "lanes of one worker, own and served ones")                        \
+	X(N, ring_size, "1024", 16, 65536, "submits",                                                                  \
+	  "submits that wait between one channel and one worker; a power of two")                                      \
+	X(N, max_slices, "8192", 64, 1048576, "slices", "slices under way of one worker")                              \
+	X(N, slice_bytes, "4194304", 4096, 1073741824, "bytes", "longest slice; a longer request is cut")              \
+	X(N, timeout_ms, "30000", 1, 86400000, "ms", "deadline of a request that names none")                          \
+	X(N, connect_timeout_ms, "5000", 10, 3600000, "ms", "a connection that is not made by then has failed")        \
+	X(N, handshake_timeout_ms, "5000", 10, 3600000, "ms",                                                          \
+	  "opening a segment, a probe or a note takes at most this")                                                   \
+	X(N, handshake_max_bytes, "16777216", 1048576, 134217728, "bytes", "longest handshake frame taken or sent")    \
+	X(N, handshake_clients, "256", 1, 65535, "connections", "handshake connections served at once")                \
+	X(N, port_min, "15000", 1024, 65535, "port", "lowest port the engine may listen on")                           \
+	X(N, port_max, "17000", 1024, 65535, "port", "highest port the engine may listen on")                          \
+	X(N, tcp_lanes, "1", 1, 16, "lanes", "connections of one worker to one peer")                                  \
+	X(N, tcp_max_served, "1024", 1, 65535, "connections", "connections of peers that one worker serves")           \
+	X(T, tcp_congestion, "", 0, 15, "", "congestion control of data connections; empty: the system's")             \
+	X(N, tcp_proto, "2", 1, 2, "version", "highest framing version spoken to peers; 1 leaves writes unconfirmed")  \
+	X(N, notify_queue, "1024", 1, 1048576, "notes", "notes received and not yet polled; more are refused")         \
 	X(E, log_level, "warning", 0, 0, "error|warning|info|debug", "least urgent lines that are logged")
 
 enum lw_config_source { LW_SOURCE_DEFAULT, LW_SOURCE_FILE, LW_SOURCE_ENV, LW_SOURCE_CODE };
@@ -64,9 +68,9 @@ struct lw_config {
 	uint8_t source[64]; /* enum lw_config_source, by position in the table */
 };
 
-/* Fills *config: defaults, then the file, then the environment (LW_<NAME>), then the settings of the code. A wrong value
- * or unknown key is an error in the file and in the code, and one warning in the environment (the value used is named).
- * Blocks on the file. 0; -EINVAL; -ENOENT, -EACCES, -EIO the file. Any thread. */
+/* Fills *config: defaults, then the file, then the environment (LW_<NAME>), then the settings of the code. A wrong
+ * value or unknown key is an error in the file and in the code, and one warning in the environment (the value used is
+ * named). Blocks on the file. 0; -EINVAL; -ENOENT, -EACCES, -EIO the file. Any thread. */
 int lw_config_load(struct lw_config *config, const char *file, const struct lw_setting *settings, size_t count);
 
 /* The JSON of lw_engine_config_json. The caller frees *out. 0, -ENOMEM. */

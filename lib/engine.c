@@ -18,7 +18,7 @@
 #include "lib/log.h"
 #include "meta/frame.h"
 
-#define ENGINES_MAX   256
+#define ENGINES_MAX 256
 #define CLOSE_WAIT_MS 5000
 
 /* Engines by tag - 1. Never freed: see lib/engine.h. */
@@ -124,8 +124,8 @@ static int take_engine(struct lw_engine **out)
 	pthread_mutex_lock(&engines_lock);
 	for (uint32_t i = 0; i < ENGINES_MAX && engine == NULL; i++) {
 		if (engines[i] == NULL) {
-			engines[i] = aligned_alloc(LW_CACHE_LINE, (sizeof(**engines) + LW_CACHE_LINE - 1) / LW_CACHE_LINE *
-			                                                  LW_CACHE_LINE);
+			engines[i] = aligned_alloc(LW_CACHE_LINE, (sizeof(**engines) + LW_CACHE_LINE - 1) /
+									  LW_CACHE_LINE * LW_CACHE_LINE);
 			if (engines[i] == NULL)
 				break;
 			memset(engines[i], 0, sizeof(**engines));
@@ -139,7 +139,8 @@ static int take_engine(struct lw_engine **out)
 	if (engine != NULL)
 		engine->taken = true;
 	else
-		error = lw_fail(-ENFILE, "%d engines are open in this process, or there is no memory for another", ENGINES_MAX);
+		error = lw_fail(-ENFILE, "%d engines are open in this process, or there is no memory for another",
+				ENGINES_MAX);
 	pthread_mutex_unlock(&engines_lock);
 	*out = engine;
 	return error;
@@ -186,8 +187,8 @@ static int open_ctrl(struct lw_engine *engine)
 	if (error != 0) {
 		lw_sockaddr_format(&opts.bind, where, sizeof(where));
 		return lw_fail(error, "no port from %llu to %llu can be opened on the address of %s: %s",
-		               (unsigned long long)engine->config.port_min, (unsigned long long)engine->config.port_max,
-		               engine->own.host, lw_strerror(error));
+			       (unsigned long long)engine->config.port_min, (unsigned long long)engine->config.port_max,
+			       engine->own.host, lw_strerror(error));
 	}
 	engine->own.port = lw_ctrl_port(engine->ctrl);
 	for (uint32_t i = 0; i < engine->address.count; i++)
@@ -221,8 +222,9 @@ static int check_drivers(const char *list)
 		for (size_t i = 0; i < lw_drivers_count && !known; i++)
 			known = strlen(lw_drivers[i]->name) == length && memcmp(lw_drivers[i]->name, list, length) == 0;
 		if (!known)
-			return lw_fail(-EINVAL, "setting drivers: there is no driver \"%.*s\"; see lwinfo for those there are",
-			               (int)length, list);
+			return lw_fail(-EINVAL,
+				       "setting drivers: there is no driver \"%.*s\"; see lwinfo for those there are",
+				       (int)length, list);
 		list += length + (list[length] == ',');
 	}
 	return 0;
@@ -242,7 +244,7 @@ static int open_drivers(struct lw_engine *engine)
 			continue;
 		engine->driver_why[i][0] = '\0';
 		engine->driver_on[i] = ops->open(engine, &engine->driver_context[i], engine->driver_why[i],
-		                                 sizeof(engine->driver_why[i])) == 0;
+						 sizeof(engine->driver_why[i])) == 0;
 		if (!engine->driver_on[i])
 			lw_log(LW_LOG_WARNING, "driver %s is off: %s", ops->name, engine->driver_why[i]);
 	}
@@ -325,10 +327,11 @@ static int open_workers(struct lw_engine *engine)
 		for (size_t k = 0; k < lw_drivers_count; k++) {
 			if (!engine->driver_on[k] || lw_drivers[k]->worker_open == NULL)
 				continue;
-			error = lw_drivers[k]->worker_open(engine->driver_context[k], worker, &worker->driver_context[k]);
+			error = lw_drivers[k]->worker_open(engine->driver_context[k], worker,
+							   &worker->driver_context[k]);
 			if (error != 0)
 				return lw_fail(error, "driver %s could not prepare a worker: %s", lw_drivers[k]->name,
-				               lw_strerror(error));
+					       lw_strerror(error));
 		}
 	}
 	for (uint32_t i = 0; i < engine->worker_count && !lw_engine_caller_driven(engine); i++) {
@@ -392,7 +395,8 @@ int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)
 		return lw_fail(-EINVAL, "out must not be NULL");
 	if (given != NULL) {
 		if (given->size < sizeof(given->size) || given->size > 4096)
-			return lw_fail(-EINVAL, "opts->size must be sizeof(struct lw_engine_opts); call lw_engine_opts_init");
+			return lw_fail(-EINVAL,
+				       "opts->size must be sizeof(struct lw_engine_opts); call lw_engine_opts_init");
 		memcpy(&opts, given, given->size < sizeof(opts) ? given->size : sizeof(opts));
 	}
 	pthread_once(&process_once, process_init);
@@ -476,7 +480,7 @@ int lw_engine_close(struct lw_engine *engine)
 		if (open == LW_ENGINE_FORKED)
 			return lw_fail(-EOWNERDEAD, "%s", forked_text);
 		return open == LW_ENGINE_CLOSING ? lw_fail(-EBUSY, "another thread closes the engine")
-		                                 : lw_fail(-EINVAL, "the engine is not open");
+						 : lw_fail(-EINVAL, "the engine is not open");
 	}
 	for (size_t i = 0; i < lw_drivers_count; i++)
 		if (engine->driver_on[i] && lw_drivers[i]->stop != NULL)
@@ -555,9 +559,10 @@ static void add_workers(const struct lw_engine *engine, cJSON *info)
 		cJSON *entry = cJSON_CreateObject();
 
 		cJSON_AddNumberToObject(entry, "index", i);
-		cJSON_AddStringToObject(entry, "runs_on", lw_engine_caller_driven(engine) ? "the caller"
-		                                          : worker->on_lcore             ? "EAL lcore"
-		                                                                         : "plain thread");
+		cJSON_AddStringToObject(entry, "runs_on",
+					lw_engine_caller_driven(engine) ? "the caller"
+					: worker->on_lcore              ? "EAL lcore"
+									: "plain thread");
 		cJSON_AddNumberToObject(entry, "cpu", worker->cpu);
 		cJSON_AddItemToArray(list, entry);
 	}

@@ -38,7 +38,7 @@ enum lw_engine_state {
 
 #define LW_HANDLE_INDEX_BITS 20
 #define LW_HANDLE_INDEX_MASK ((UINT32_C(1) << LW_HANDLE_INDEX_BITS) - 1)
-#define LW_HANDLE_TAG_BITS   12
+#define LW_HANDLE_TAG_BITS 12
 
 static inline uint64_t lw_handle(uint32_t gen, uint32_t tag, uint32_t index)
 {
@@ -47,7 +47,7 @@ static inline uint64_t lw_handle(uint32_t gen, uint32_t tag, uint32_t index)
 
 /* What workers know of a segment. Immutable; replaced as a whole. */
 struct lw_view {
-	uint32_t driver;      /* in lw_drivers */
+	uint32_t driver; /* in lw_drivers */
 	uint8_t tcp_version;
 	uint64_t incarnation; /* 0: unknown */
 	bool everything;      /* any range is offered (null driver) */
@@ -62,7 +62,7 @@ struct lw_segment_slot {
 	uint32_t refs;
 	bool stale; /* the peer of this incarnation is gone; a new open gets a new slot */
 	char name[LW_NAME_MAX];
-	struct lw_addrs rpc; /* handshake port */
+	struct lw_addrs rpc;      /* handshake port */
 	_Atomic uint32_t leaving; /* workers that still have to let go */
 	struct lw_segment_leave *leave;
 };
@@ -84,7 +84,7 @@ struct lw_note_item {
 struct lw_engine {
 	_Atomic uint32_t state; /* enum lw_engine_state */
 	_Atomic uint32_t calls; /* control calls that are inside */
-	bool taken;   /* under the table's lock: opening, open or closing */
+	bool taken;             /* under the table's lock: opening, open or closing */
 	uint32_t tag;
 	uint32_t epoch; /* even; where the generations of this life begin */
 	uint64_t incarnation;
@@ -93,7 +93,7 @@ struct lw_engine {
 	char name[LW_NAME_MAX];
 	struct lw_addrs address; /* where we listen; its port is that of the handshake */
 
-	uint32_t worker_count; /* 1 in caller mode too */
+	uint32_t worker_count;  /* 1 in caller mode too */
 	uint32_t workers_ready; /* initialised so far */
 	struct lw_worker *workers;
 	_Atomic uint32_t next_worker;
@@ -159,8 +159,8 @@ static inline struct lw_segment_slot *lw_segment_of(struct lw_engine *engine, lw
 
 	if (id == LW_SEGMENT_LOCAL)
 		return &engine->segments[0];
-	if (((uint32_t)id >> LW_HANDLE_INDEX_BITS) != engine->tag || index == 0 || index >= engine->config.max_segments ||
-	    (id >> 32 & 1) == 0)
+	if (((uint32_t)id >> LW_HANDLE_INDEX_BITS) != engine->tag || index == 0 ||
+	    index >= engine->config.max_segments || (id >> 32 & 1) == 0)
 		return NULL;
 	if (atomic_load_explicit(&engine->segments[index].gen, memory_order_acquire) != (uint32_t)(id >> 32))
 		return NULL;

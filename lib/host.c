@@ -116,10 +116,18 @@ static void *start_eal(void *arg)
 {
 	static const cookie_io_functions_t sink = {.write = eal_line};
 	static char lcores[16384];
-	char *argv[] = {"lanewise",       "--no-huge", "--no-shconf",      "-m",
-	                EAL_HEAP_MB,      "--no-pci",  "--no-telemetry",   "--iova-mode=va",
-	                "--log-level=lib.eal:error",   "--lcores",         lcores,
-	                NULL};
+	char *argv[] = {"lanewise",
+			"--no-huge",
+			"--no-shconf",
+			"-m",
+			EAL_HEAP_MB,
+			"--no-pci",
+			"--no-telemetry",
+			"--iova-mode=va",
+			"--log-level=lib.eal:error",
+			"--lcores",
+			lcores,
+			NULL};
 	FILE *stream = fopencookie(NULL, "w", sink);
 	cpu_set_t set;
 
@@ -201,8 +209,9 @@ int lw_host_parse_cpus(const char *list, cpu_set_t *set)
 	return 0;
 }
 
-/* Claims a CPU among all processes of this network namespace: the name of an abstract socket, which the kernel frees with the
- * process. Nothing is enforced; it only keeps two engines from choosing the same CPU. -1: claimed by another. */
+/* Claims a CPU among all processes of this network namespace: the name of an abstract socket, which the kernel frees
+ * with the process. Nothing is enforced; it only keeps two engines from choosing the same CPU. -1: claimed by another.
+ */
 static int claim_cpu(int cpu)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -211,8 +220,8 @@ static int claim_cpu(int cpu)
 
 	if (fd < 0)
 		return -1;
-	if (bind(fd, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) !=
-	    0) {
+	if (bind(fd, (struct sockaddr *)&name,
+		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) != 0) {
 		close(fd);
 		return -1;
 	}

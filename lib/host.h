@@ -2,8 +2,8 @@
 /* The host process: the CPUs it may use, the one EAL a process can have, and the threads that workers run on.
  *
  * The EAL starts once, from a thread of our own with all signals blocked, and stays until the process ends: it can't be
- * started twice. It runs without huge pages, files, PCI or telemetry; its lcores are parked threads that workers borrow. Where it
- * can't start, or no lcore is free, workers are plain threads; everything else is the same.
+ * started twice. It runs without huge pages, files, PCI or telemetry; its lcores are parked threads that workers
+ * borrow. Where it can't start, or no lcore is free, workers are plain threads; everything else is the same.
  */
 #ifndef LW_HOST_H
 #define LW_HOST_H
@@ -29,9 +29,9 @@ void lw_host_start(bool eal);
 
 void lw_host_facts_get(struct lw_host_facts *facts);
 
-/* Runs lw_worker_run(worker) on an lcore or a plain thread, on a CPU of list ("0-3,8"; empty: any that the process may use), if
- * possible one that no other worker of any process claims. 0; -EINVAL the list names a CPU that the process may not
- * use; -EAGAIN no thread. */
+/* Runs lw_worker_run(worker) on an lcore or a plain thread, on a CPU of list ("0-3,8"; empty: any that the process may
+ * use), if possible one that no other worker of any process claims. 0; -EINVAL the list names a CPU that the process
+ * may not use; -EAGAIN no thread. */
 int lw_host_launch(struct lw_worker *worker, const char *list);
 
 /* Waits for the end of lw_worker_run after worker->stop was set; gives lcore and claim back. Blocks. */

@@ -23,6 +23,7 @@ struct lw_log_limit {
 	_Atomic uint64_t next_ns;
 	_Atomic uint64_t dropped;
 };
-__attribute__((format(printf, 3, 4))) void lw_log_limited(struct lw_log_limit *limit, int level, const char *format, ...);
+__attribute__((format(printf, 3, 4))) void lw_log_limited(struct lw_log_limit *limit, int level, const char *format,
+							  ...);
 
 #endif

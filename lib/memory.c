@@ -9,7 +9,7 @@
 #include "lib/error.h"
 
 #define UNREGISTER_MS 5000
-#define LENGTH_MAX    (UINT64_C(1) << 47)
+#define LENGTH_MAX (UINT64_C(1) << 47)
 
 void lw_memory_init(struct lw_engine *engine)
 {
@@ -45,9 +45,10 @@ static int check_buffer(const struct lw_memory *memory, size_t number)
 		return lw_fail(-EINVAL, "buffer %zu: address NULL or length 0", number);
 	if (memory->length > LENGTH_MAX || addr + memory->length < addr)
 		return lw_fail(-EINVAL, "buffer %zu: %zu bytes at %p are longer than 2^47 or wrap around", number,
-		               memory->length, memory->addr);
+			       memory->length, memory->addr);
 	if ((memory->access & ~(uint32_t)LW_ACCESS_REMOTE) != 0 || memory->reserved != 0)
-		return lw_fail(-EINVAL, "buffer %zu: unknown access bits 0x%x, or reserved is not 0", number, memory->access);
+		return lw_fail(-EINVAL, "buffer %zu: unknown access bits 0x%x, or reserved is not 0", number,
+			       memory->access);
 	if (memory->location != NULL && strnlen(memory->location, 64) == 64)
 		return lw_fail(-EINVAL, "buffer %zu: the location is longer than 63 bytes", number);
 	return 0;
@@ -62,8 +63,9 @@ static int reserve_slots(struct lw_engine *engine, size_t count)
 	size_t room = engine->buffers_room != 0 ? engine->buffers_room : 64;
 
 	if (engine->live_buffers + count > engine->config.max_buffers)
-		return lw_fail(-ENOSPC, "%zu buffers more than the %u registered would exceed the setting max_buffers (%llu)",
-		               count, engine->live_buffers, (unsigned long long)engine->config.max_buffers);
+		return lw_fail(-ENOSPC,
+			       "%zu buffers more than the %u registered would exceed the setting max_buffers (%llu)",
+			       count, engine->live_buffers, (unsigned long long)engine->config.max_buffers);
 	while (room < want)
 		room *= 2;
 	if (room == engine->buffers_room)
@@ -84,7 +86,7 @@ static int reserve_slots(struct lw_engine *engine, size_t count)
 static uint32_t take_buffer(struct lw_engine *engine, const struct lw_memory *memory)
 {
 	uint32_t index = engine->buffers_free_count != 0 ? engine->buffers_free[--engine->buffers_free_count]
-	                                                 : engine->buffers_used++;
+							 : engine->buffers_used++;
 	struct lw_buffer_slot *slot = &engine->buffers[index];
 
 	slot->gen++;
@@ -111,10 +113,8 @@ static void give_buffer(struct lw_engine *engine, uint32_t index)
 static int change_map(struct lw_engine *engine, uint32_t index, bool add)
 {
 	const struct lw_buffer_slot *slot = &engine->buffers[index];
-	struct lw_range range = {.addr = slot->addr,
-	                         .end = slot->addr + slot->length,
-	                         .access = slot->access,
-	                         .tag = index};
+	struct lw_range range = {
+		.addr = slot->addr, .end = slot->addr + slot->length, .access = slot->access, .tag = index};
 	struct lw_rangemap *map = atomic_load_explicit(&engine->memory, memory_order_relaxed), *next;
 	int error;
 
@@ -158,8 +158,8 @@ int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, s
 		if (error != 0) {
 			give_buffer(engine, index);
 			lw_fail(error, "buffer %zu: %zu bytes at %p %s", done, list[done].length, list[done].addr,
-			        error == -EEXIST ? "overlap a registered range; unregister that one first"
-			                         : "could not be entered: out of memory");
+				error == -EEXIST ? "overlap a registered range; unregister that one first"
+						 : "could not be entered: out of memory");
 			break;
 		}
 		ids[done] = lw_handle(engine->buffers[index].gen, engine->tag, index);
@@ -167,7 +167,8 @@ int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, s
 	while (error != 0 && done > 0) {
 		uint32_t index = (uint32_t)ids[--done] & LW_HANDLE_INDEX_MASK;
 
-		/* Removing what was just added can only run out of memory; then the buffer stays, unoffered to nobody's harm. */
+		/* Removing what was just added can only run out of memory; then the buffer stays, unoffered to nobody's
+		 * harm. */
 		if (change_map(engine, index, false) == 0)
 			give_buffer(engine, index);
 		ids[done] = 0;
@@ -201,13 +202,13 @@ static void revoke(struct lw_worker *worker, void *arg)
 
 	for (size_t i = 0; i < revocation->count; i++) {
 		struct lw_abort abort = {.reason = LW_REASON_UNREGISTERED,
-		                         .batch = LW_INDEX_NONE,
-		                         .addr = revocation->ranges[i].addr,
-		                         .end = revocation->ranges[i].end,
-		                         .now = true};
+					 .batch = LW_INDEX_NONE,
+					 .addr = revocation->ranges[i].addr,
+					 .end = revocation->ranges[i].end,
+					 .now = true};
 
 		TAILQ_FOREACH(path, &worker->live, live_link)
-			lw_path_abort(worker, path, &abort);
+		lw_path_abort(worker, path, &abort);
 		for (size_t k = 0; k < lw_drivers_count; k++)
 			if (worker->driver_context[k] != NULL && lw_drivers[k]->revoke != NULL)
 				lw_drivers[k]->revoke(worker->driver_context[k], abort.addr, abort.end);
@@ -223,7 +224,8 @@ static int withdraw(struct lw_engine *engine, lw_buffer_t id)
 
 	if (((uint32_t)id >> LW_HANDLE_INDEX_BITS) != engine->tag || index >= engine->buffers_used ||
 	    slot->gen != (uint32_t)(id >> 32) || (slot->gen & 1) == 0)
-		return lw_fail(-EBADF, "the buffer handle 0x%llx is stale, made up or another engine's", (unsigned long long)id);
+		return lw_fail(-EBADF, "the buffer handle 0x%llx is stale, made up or another engine's",
+			       (unsigned long long)id);
 	if (slot->revoking)
 		return 0; /* an earlier call did not see the end of it */
 	error = change_map(engine, index, false);
@@ -273,8 +275,9 @@ int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_
 		if (late == 0)
 			drop_revocation(revocation);
 		else
-			error = lw_fail(-EBUSY, "worker %u did not confirm in %u ms; do not unmap the memory, call again", i,
-			                timeout_ms);
+			error = lw_fail(-EBUSY,
+					"worker %u did not confirm in %u ms; do not unmap the memory, call again", i,
+					timeout_ms);
 	}
 	pthread_mutex_lock(&engine->lock);
 	for (size_t i = 0; error == 0 && i < count; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notes: sent by the control thread, one at a time to each peer so that their order is kept, and received into one queue. */
+/* Notes: sent by the control thread, one at a time to each peer so that their order is kept, and received into one
+ * queue. */
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -54,7 +55,8 @@ static void settle(struct lw_pending_note *note, int result)
 	static struct lw_log_limit limit;
 
 	if (result != 0)
-		lw_log_limited(&limit, LW_LOG_WARNING, "a note to %s was not delivered: %s", note->peer, lw_strerror(result));
+		lw_log_limited(&limit, LW_LOG_WARNING, "a note to %s was not delivered: %s", note->peer,
+			       lw_strerror(result));
 	note->result = result;
 	if (!note->waited || atomic_exchange(&note->state, NOTE_DONE) == NOTE_ABANDONED) {
 		free_pending(note);
@@ -99,7 +101,7 @@ static void send_first(struct lw_engine *engine, struct lw_outbox *outbox)
 	while (outbox->first != NULL) {
 		struct lw_pending_note *note = outbox->first;
 		int error = lw_ctrl_call_async(engine->ctrl, &note->rpc, LW_FRAME_NOTIFY, note->body, note->size,
-		                               note->timeout_ms, note_sent, outbox);
+					       note->timeout_ms, note_sent, outbox);
 
 		if (error == 0)
 			return;
@@ -143,7 +145,7 @@ static void note_run(struct lw_ctrl_job *job)
 
 /* A note ready to be posted. */
 static int prepare(struct lw_engine *engine, lw_segment_t segment, const struct lw_note *note, uint32_t timeout_ms,
-                   struct lw_pending_note **out)
+		   struct lw_pending_note **out)
 {
 	struct lw_pending_note *pending = calloc(1, sizeof(*pending));
 	char *name = NULL, *text = NULL;
@@ -185,11 +187,12 @@ out:
 
 static int check_note(const struct lw_note *note)
 {
-	if (note == NULL || (note->name == NULL && note->name_size != 0) || (note->text == NULL && note->text_size != 0))
+	if (note == NULL || (note->name == NULL && note->name_size != 0) ||
+	    (note->text == NULL && note->text_size != 0))
 		return lw_fail(-EINVAL, "note, its name and its text must not be NULL");
 	if (note->name_size > NAME_MAX_BYTES || note->text_size > TEXT_MAX_BYTES)
 		return lw_fail(-EMSGSIZE, "a note takes a name of %u bytes and a text of %u at most", NAME_MAX_BYTES,
-		               TEXT_MAX_BYTES);
+			       TEXT_MAX_BYTES);
 	if ((note->name_size != 0 && memchr(note->name, 0, note->name_size) != NULL) ||
 	    (note->text_size != 0 && memchr(note->text, 0, note->text_size) != NULL))
 		return lw_fail(-EILSEQ, "a note can't hold a NUL byte");
@@ -218,7 +221,8 @@ int lw_notify(struct lw_engine *engine, lw_segment_t segment, const struct lw_no
 	while (atomic_load(&pending->state) == NOTE_WAITING) {
 		uint64_t now_ns = lw_now_ns();
 		uint64_t left_ns = end_ns > now_ns ? end_ns - now_ns : 0;
-		struct timespec pause = {.tv_sec = (time_t)(left_ns / 1000000000), .tv_nsec = (long)(left_ns % 1000000000)};
+		struct timespec pause = {.tv_sec = (time_t)(left_ns / 1000000000),
+					 .tv_nsec = (long)(left_ns % 1000000000)};
 		uint32_t waiting = NOTE_WAITING;
 
 		if (left_ns == 0 && atomic_compare_exchange_strong(&pending->state, &waiting, NOTE_ABANDONED)) {
@@ -237,7 +241,7 @@ out:
 }
 
 int lw_submit_notify(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
-                     const struct lw_note *note)
+		     const struct lw_note *note)
 {
 	struct lw_pending_note *pending, *none = NULL;
 	struct lw_engine *engine;
@@ -255,7 +259,8 @@ int lw_submit_notify(struct lw_channel *channel, lw_batch_t id, const struct lw_
 		return error;
 	batch = lw_batch_of(engine, id);
 	if (batch == NULL) {
-		error = lw_fail(-EBADF, "the batch handle 0x%llx is stale, made up or another engine's", (unsigned long long)id);
+		error = lw_fail(-EBADF, "the batch handle 0x%llx is stale, made up or another engine's",
+				(unsigned long long)id);
 		goto out;
 	}
 	error = prepare(engine, requests[0].segment, note, (uint32_t)engine->config.handshake_timeout_ms, &pending);

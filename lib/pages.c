@@ -67,7 +67,7 @@ void lw_pages_drop(struct lw_pages *pages)
 	}
 	/* Huge pages are scarce: hand them back and put plain, untouched ones in their place. */
 	memory = mmap(pages->memory, pages->bytes, PROT_READ | PROT_WRITE,
-	              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	if (memory != MAP_FAILED)
 		pages->huge = false;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for slabs: zeroed, page-aligned, on huge pages when there are free ones. It stays mapped for good, so that stale handles
- * can be checked; lw_pages_drop gives its pages back and leaves zeroes.
+/* Memory for slabs: zeroed, page-aligned, on huge pages when there are free ones. It stays mapped for good, so that
+ * stale handles can be checked; lw_pages_drop gives its pages back and leaves zeroes.
  */
 #ifndef LW_PAGES_H
 #define LW_PAGES_H

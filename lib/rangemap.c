@@ -130,7 +130,7 @@ size_t lw_rangemap_count(const struct lw_rangemap *map)
 
 /* A copy of map in which new_leaves stand in for leaf number at. Retires what it replaces. */
 static int replace_leaf(struct lw_rangemap *map, uint32_t at, struct leaf *const *new_leaves, uint32_t count,
-                        size_t total, lw_retire retire, void *arg, struct lw_rangemap **out)
+			size_t total, lw_retire retire, void *arg, struct lw_rangemap **out)
 {
 	struct lw_rangemap *next = map_new(map->leaves - 1 + count);
 
@@ -147,7 +147,7 @@ static int replace_leaf(struct lw_rangemap *map, uint32_t at, struct leaf *const
 }
 
 int lw_rangemap_add(struct lw_rangemap *map, const struct lw_range *range, lw_retire retire, void *arg,
-                    struct lw_rangemap **out)
+		    struct lw_rangemap **out)
 {
 	struct leaf *old, *fresh[2] = {NULL, NULL};
 	uint32_t at, rank, pieces, first_count;
@@ -231,7 +231,7 @@ const struct lw_range *lw_rangemap_find(const struct lw_rangemap *map, uint64_t 
 }
 
 bool lw_rangemap_covers(const struct lw_rangemap *map, uint64_t addr, uint64_t length, uint32_t access,
-                        const struct lw_range **first)
+			const struct lw_range **first)
 {
 	uint64_t end = addr + length;
 	const struct lw_range *range;

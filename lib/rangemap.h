@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Range map: non-overlapping address ranges, in order. Readers see immutable snapshots; a writer makes the next one.
  *
- * A map is a sorted array of leaves of at most 128 ranges. A change copies one leaf and the array of leaves, so adding the
- * 20,000th buffer costs about as much as the 100th. What the change replaced is handed to a retire function, which frees it
- * once no reader can hold it.
+ * A map is a sorted array of leaves of at most 128 ranges. A change copies one leaf and the array of leaves, so adding
+ * the 20,000th buffer costs about as much as the 100th. What the change replaced is handed to a retire function, which
+ * frees it once no reader can hold it.
  */
 #ifndef LW_RANGEMAP_H
 #define LW_RANGEMAP_H
@@ -27,10 +27,11 @@ typedef void (*lw_retire)(void *arg, void *memory);
 /* A map of ranges in any order. 0; -EEXIST two of them overlap; -ENOMEM. The caller frees it with lw_rangemap_free. */
 int lw_rangemap_build(const struct lw_range *ranges, size_t count, struct lw_rangemap **out);
 
-/* The snapshot after map (NULL: empty) with range added, or with the range that begins at addr removed. retire gets the replaced
- * parts, map itself among them. On failure nothing changed and nothing is retired. 0; -EEXIST overlap; -ENOENT; -ENOMEM. */
+/* The snapshot after map (NULL: empty) with range added, or with the range that begins at addr removed. retire gets the
+ * replaced parts, map itself among them. On failure nothing changed and nothing is retired. 0; -EEXIST overlap;
+ * -ENOENT; -ENOMEM. */
 int lw_rangemap_add(struct lw_rangemap *map, const struct lw_range *range, lw_retire retire, void *arg,
-                    struct lw_rangemap **out);
+		    struct lw_rangemap **out);
 int lw_rangemap_remove(struct lw_rangemap *map, uint64_t addr, lw_retire retire, void *arg, struct lw_rangemap **out);
 
 /* Frees a whole snapshot that nobody shares parts of. */
@@ -41,10 +42,10 @@ size_t lw_rangemap_count(const struct lw_rangemap *map);
 /* Readers. The range that contains addr, or NULL. */
 const struct lw_range *lw_rangemap_find(const struct lw_rangemap *map, uint64_t addr);
 
-/* Whether every byte of [addr, addr + length) lies in ranges that have all bits of access, without a gap. length > 0, no
- * wrap-around (false if it wraps). *first receives the range of the first byte if the answer is true. */
+/* Whether every byte of [addr, addr + length) lies in ranges that have all bits of access, without a gap. length > 0,
+ * no wrap-around (false if it wraps). *first receives the range of the first byte if the answer is true. */
 bool lw_rangemap_covers(const struct lw_rangemap *map, uint64_t addr, uint64_t length, uint32_t access,
-                        const struct lw_range **first);
+			const struct lw_range **first);
 
 /* Whether any byte of [addr, end) lies in a range. */
 bool lw_rangemap_overlaps(const struct lw_rangemap *map, uint64_t addr, uint64_t end);

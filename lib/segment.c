@@ -13,7 +13,8 @@
 
 #define NULL_SEGMENT "null://"
 
-/* One command a worker: the segment's generation is over. The last one to run it gives the slot back through the control thread. */
+/* One command a worker: the segment's generation is over. The last one to run it gives the slot back through the
+ * control thread. */
 struct lw_segment_leave {
 	struct lw_ctrl_job job;
 	struct lw_engine *engine;
@@ -61,7 +62,8 @@ void lw_segment_init(struct lw_engine *engine)
 	struct lw_view *view = calloc(1, sizeof(*view));
 	int driver = driver_index(engine, "tcp", 3);
 
-	/* Without memory, or without a driver that reaches ourselves, transfers to LW_SEGMENT_LOCAL end with a reason. */
+	/* Without memory, or without a driver that reaches ourselves, transfers to LW_SEGMENT_LOCAL end with a reason.
+	 */
 	if (view != NULL && driver >= 0) {
 		struct lw_desc desc = {0};
 
@@ -149,7 +151,7 @@ out:
 }
 
 static int view_of_desc(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc,
-                        struct lw_view **out)
+			struct lw_view **out)
 {
 	struct lw_view *view = calloc(1, sizeof(*view));
 	struct lw_range *ranges = malloc((desc->buffer_count + 1) * sizeof(*ranges));
@@ -160,14 +162,15 @@ static int view_of_desc(struct lw_engine *engine, const struct lw_desc *desc, co
 		goto fail;
 	}
 	if (driver < 0) {
-		error = lw_fail(-ENOTSUP, "%s offers \"%s\", and no driver of this engine speaks that; see the setting drivers",
-		                desc->name, desc->protocol);
+		error = lw_fail(-ENOTSUP,
+				"%s offers \"%s\", and no driver of this engine speaks that; see the setting drivers",
+				desc->name, desc->protocol);
 		goto fail;
 	}
 	for (size_t i = 0; i < desc->buffer_count; i++)
 		ranges[i] = (struct lw_range){.addr = desc->buffers[i].addr,
-		                              .end = desc->buffers[i].addr + desc->buffers[i].length,
-		                              .access = desc->buffers[i].access};
+					      .end = desc->buffers[i].addr + desc->buffers[i].length,
+					      .access = desc->buffers[i].access};
 	error = lw_rangemap_build(ranges, desc->buffer_count, &view->ranges);
 	if (error != 0) {
 		lw_fail(error == -EEXIST ? -EPROTO : error, "the descriptor of %s has overlapping buffers", desc->name);
@@ -191,7 +194,7 @@ fail:
 
 /* Asks the peer at rpc for its descriptor. */
 static int fetch_desc(struct lw_engine *engine, const char *name, const struct lw_addrs *rpc, uint32_t timeout_ms,
-                      struct lw_desc **out)
+		      struct lw_desc **out)
 {
 	char *body = NULL, *reply = NULL, why[160];
 	size_t size, reply_size;
@@ -242,7 +245,7 @@ static bool same_peer(const struct lw_view *a, const struct lw_view *b)
 
 /* Enters the view under name; takes the view over. */
 static int enter(struct lw_engine *engine, const char *name, const struct lw_addrs *rpc, struct lw_view *view,
-                 lw_segment_t *out)
+		 lw_segment_t *out)
 {
 	struct lw_segment_slot *slot;
 	struct lw_view *old;
@@ -264,14 +267,15 @@ static int enter(struct lw_engine *engine, const char *name, const struct lw_add
 		slot->stale = true;
 	}
 	slot = find_spare(engine);
-	if (slot == NULL || (slot->leave = calloc(1, sizeof(*slot->leave) + engine->worker_count *
-	                                                                          sizeof(slot->leave->worker[0]))) == NULL) {
+	if (slot == NULL ||
+	    (slot->leave = calloc(1, sizeof(*slot->leave) + engine->worker_count * sizeof(slot->leave->worker[0]))) ==
+		    NULL) {
 		pthread_mutex_unlock(&engine->lock);
 		free_view(view);
 		if (slot != NULL)
 			return lw_fail(-ENOMEM, "no memory for the segment %s", name);
 		return lw_fail(-ENOSPC, "all %llu segments are in use; close some, or raise the setting max_segments",
-		               (unsigned long long)engine->config.max_segments);
+			       (unsigned long long)engine->config.max_segments);
 	}
 	slot->refs = 1;
 	slot->stale = false;
@@ -394,7 +398,7 @@ int lw_segment_close(struct lw_engine *engine, lw_segment_t segment)
 	slot = lw_segment_of(engine, segment);
 	if (slot == NULL) {
 		error = lw_fail(-EBADF, "the segment handle 0x%llx is stale, made up or another engine's",
-		                (unsigned long long)segment);
+				(unsigned long long)segment);
 	} else if (segment != LW_SEGMENT_LOCAL && --slot->refs == 0) {
 		leave = slot->leave;
 		atomic_store(&slot->leaving, engine->worker_count);
@@ -435,7 +439,7 @@ int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_
 	slot = lw_segment_of(engine, segment);
 	if (slot == NULL) {
 		error = lw_fail(-EBADF, "the segment handle 0x%llx is stale, made up or another engine's",
-		                (unsigned long long)segment);
+				(unsigned long long)segment);
 		goto out;
 	}
 	view = atomic_load(&slot->view);
@@ -448,9 +452,8 @@ int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_
 	}
 	count = lw_rangemap_list(map, ranges, max);
 	for (size_t i = 0; i < max; i++)
-		out[i] = (struct lw_segment_range){.addr = ranges[i].addr,
-		                                   .length = ranges[i].end - ranges[i].addr,
-		                                   .access = ranges[i].access};
+		out[i] = (struct lw_segment_range){
+			.addr = ranges[i].addr, .length = ranges[i].end - ranges[i].addr, .access = ranges[i].access};
 out:
 	pthread_mutex_unlock(&engine->lock);
 	free(ranges);
@@ -467,7 +470,7 @@ int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_add
 	slot = lw_segment_of(engine, segment);
 	if (slot == NULL) {
 		error = lw_fail(-EBADF, "the segment handle 0x%llx is stale, made up or another engine's",
-		                (unsigned long long)segment);
+				(unsigned long long)segment);
 	} else {
 		*rpc = slot->rpc;
 		snprintf(name, size, "%s", slot->name);

@@ -8,7 +8,7 @@
 #include "lib/error.h"
 
 static void copy_lane(struct lw_engine *engine, const struct lw_worker *worker, const struct lw_lane *lane,
-                      struct lw_lane_stats *out)
+		      struct lw_lane_stats *out)
 {
 	memset(out, 0, sizeof(*out));
 	out->lane = lw_lane_id(lane);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Initiator lanes: one connection each, requests pipelined on it.
  *
- * lane->inflight is the order of the stream in both directions. unsent points at the first slice whose request is not sent
- * completely; what is before it waits for answers, which come in the same order. One sendmsg gathers headers and bodies of many slices, one
- * recvmsg scatters statuses and bodies straight into their destinations.
+ * lane->inflight is the order of the stream in both directions. unsent points at the first slice whose request is not
+ * sent completely; what is before it waits for answers, which come in the same order. One sendmsg gathers headers and
+ * bodies of many slices, one recvmsg scatters statuses and bodies straight into their destinations.
  */
 #include <errno.h>
 #include <string.h>
@@ -16,7 +16,8 @@
 #include "lib/engine.h"
 
 _Static_assert(sizeof(struct tcp_lane) <= TCP_LANE_BYTES, "the driver's part fits into a lane");
-_Static_assert(sizeof(struct tcp_slice) <= sizeof(((struct lw_slice *)NULL)->own), "the driver's part fits into a slice");
+_Static_assert(sizeof(struct tcp_slice) <= sizeof(((struct lw_slice *)NULL)->own),
+	       "the driver's part fits into a slice");
 
 static struct tcp_lane *own_of(struct lw_lane *lane)
 {
@@ -125,7 +126,7 @@ static bool send_some(struct lw_lane *lane)
 			add_piece(iov, &count, part->header, TCP_HEADER_BYTES, part->sent);
 			if (slice->op == LW_WRITE)
 				add_piece(iov, &count, (void *)(uintptr_t)slice->local, slice->length,
-				          minus(part->sent, TCP_HEADER_BYTES));
+					  minus(part->sent, TCP_HEADER_BYTES));
 		}
 		if (count == 0)
 			return true;
@@ -155,7 +156,8 @@ static bool send_some(struct lw_lane *lane)
 	return true;
 }
 
-/* A slice was refused: the server has looked at nothing behind it and closes. What follows may be sent again elsewhere. */
+/* A slice was refused: the server has looked at nothing behind it and closes. What follows may be sent again elsewhere.
+ */
 static void refused(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason reason)
 {
 	struct lw_slice *later;
@@ -242,7 +244,8 @@ static int expected(struct lw_lane *lane, struct iovec *iov)
 
 	if (own->greeting)
 		add_piece(iov, &count, &own->hello_status, TCP_STATUS_BYTES, own->status_have);
-	TAILQ_FOREACH(slice, &lane->inflight, link) {
+	TAILQ_FOREACH(slice, &lane->inflight, link)
+	{
 		struct tcp_slice *part = part_of(slice);
 
 		if (!slice->started || count > TCP_IOVS - 2)
@@ -253,7 +256,7 @@ static int expected(struct lw_lane *lane, struct iovec *iov)
 			break;
 		if (slice->op == LW_READ)
 			add_piece(iov, &count, (void *)(uintptr_t)slice->local, slice->length,
-			          minus(part->received, status_bytes(own)));
+				  minus(part->received, status_bytes(own)));
 	}
 	return count;
 }
@@ -287,7 +290,9 @@ static bool receive_some(struct lw_lane *lane)
 			return true;
 		}
 		if (got <= 0 || count == 0) {
-			lw_lane_down(lane, got > 0 ? LW_REASON_PROTOCOL : got == 0 ? LW_REASON_RESET : reason_of(errno));
+			lw_lane_down(lane, got > 0    ? LW_REASON_PROTOCOL
+					   : got == 0 ? LW_REASON_RESET
+						      : reason_of(errno));
 			return false;
 		}
 		lw_count(&lane->stats.calls, 1);
@@ -350,10 +355,12 @@ int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 		return -EHOSTUNREACH;
 	addr = &view->data.addr[next % view->data.count];
 	own->next_addr = (uint8_t)((next + 1) % view->data.count);
-	own->version = view->tcp_version < engine->config.tcp_proto ? view->tcp_version : (uint8_t)engine->config.tcp_proto;
+	own->version =
+		view->tcp_version < engine->config.tcp_proto ? view->tcp_version : (uint8_t)engine->config.tcp_proto;
 	own->hello_sent = TCP_HEADER_BYTES;
 	if (view->incarnation != 0 && own->version >= 2) {
-		tcp_header_put(own->hello, (struct tcp_header){.addr = view->incarnation, .op = TCP_OP_V2 | TCP_OP_HELLO});
+		tcp_header_put(own->hello,
+			       (struct tcp_header){.addr = view->incarnation, .op = TCP_OP_V2 | TCP_OP_HELLO});
 		own->hello_sent = 0;
 		own->greeting = true;
 	}
@@ -390,7 +397,8 @@ void tcp_post(struct lw_lane *lane, struct lw_slice *slice)
 {
 	struct tcp_lane *own = own_of(lane);
 	struct tcp_slice *part = part_of(slice);
-	uint8_t op = (uint8_t)((slice->op == LW_WRITE ? TCP_OP_WRITE : TCP_OP_READ) | (own->version >= 2 ? TCP_OP_V2 : 0));
+	uint8_t op =
+		(uint8_t)((slice->op == LW_WRITE ? TCP_OP_WRITE : TCP_OP_READ) | (own->version >= 2 ? TCP_OP_V2 : 0));
 
 	tcp_header_put(part->header, (struct tcp_header){.size = slice->length, .addr = slice->remote, .op = op});
 	part->sent = 0;

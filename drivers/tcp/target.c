@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Served connections: a peer's requests, checked against what is registered and offered, and carried out in place.
  *
- * Bytes arrive in the connection's staging area, out of which headers and the beginnings of bodies are taken; the rest of a
- * body is received straight into its destination, with the staging area behind it for what follows. Answers wait in a bounded
- * queue; while it is full nothing more is read, so a peer that does not read its answers stalls only itself.
+ * Bytes arrive in the connection's staging area, out of which headers and the beginnings of bodies are taken; the rest
+ * of a body is received straight into its destination, with the staging area behind it for what follows. Answers wait
+ * in a bounded queue; while it is full nothing more is read, so a peer that does not read its answers stalls only
+ * itself.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -18,9 +19,10 @@
 #include "lib/engine.h"
 #include "lib/log.h"
 
-#define ACKS        64u
+#define ACKS 64u
 
-/* An answer that waits. addr 0: length counts status frames that say OK; else length bytes of memory, after a status if v2. */
+/* An answer that waits. addr 0: length counts status frames that say OK; else length bytes of memory, after a status if
+ * v2. */
 struct reply {
 	uint64_t addr;
 	uint64_t length;
@@ -61,7 +63,8 @@ static const uint64_t ok_frames[ACKS] = {
 #define OK4 TCP_STATUS_MAGIC << 32, TCP_STATUS_MAGIC << 32, TCP_STATUS_MAGIC << 32, TCP_STATUS_MAGIC << 32
 #define OK16 OK4, OK4, OK4, OK4
 	OK16, OK16, OK16, OK16};
-_Static_assert(TCP_STATUS_OK == 0 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the frames are written as they go out");
+_Static_assert(TCP_STATUS_OK == 0 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	       "the frames are written as they go out");
 
 static struct lw_lane *lane_of(struct tcp_served *served)
 {
@@ -136,7 +139,8 @@ static void begin_request(struct tcp_served *served, struct tcp_header header)
 		return;
 	}
 	/* As the reference does, everything that is not WRITE is a READ. */
-	if (!offered(served, header.addr, header.size, op == TCP_OP_WRITE ? LW_ACCESS_REMOTE_WRITE : LW_ACCESS_REMOTE_READ)) {
+	if (!offered(served, header.addr, header.size,
+		     op == TCP_OP_WRITE ? LW_ACCESS_REMOTE_WRITE : LW_ACCESS_REMOTE_READ)) {
 		refuse(served, TCP_STATUS_REFUSED, v2);
 		return;
 	}
@@ -257,7 +261,8 @@ static int gather(struct tcp_served *served, struct iovec *iov)
 			/* More than the constant holds: what remains goes with the next call. */
 			if (bytes > sizeof(ok_frames) - done % TCP_STATUS_BYTES) {
 				bytes = sizeof(ok_frames) - done % TCP_STATUS_BYTES;
-				iov[count++] = (struct iovec){(char *)(uintptr_t)ok_frames + done % TCP_STATUS_BYTES, bytes};
+				iov[count++] =
+					(struct iovec){(char *)(uintptr_t)ok_frames + done % TCP_STATUS_BYTES, bytes};
 				return count;
 			}
 			iov[count++] = (struct iovec){(char *)(uintptr_t)ok_frames + done % TCP_STATUS_BYTES, bytes};
@@ -266,11 +271,12 @@ static int gather(struct tcp_served *served, struct iovec *iov)
 		if (done < status)
 			iov[count++] = (struct iovec){(char *)(uintptr_t)ok_frames + done, status - done};
 		done = done < status ? status : done;
-		iov[count++] = (struct iovec){(void *)(uintptr_t)(reply->addr + (done - status)), reply->length - (done - status)};
+		iov[count++] = (struct iovec){(void *)(uintptr_t)(reply->addr + (done - status)),
+					      reply->length - (done - status)};
 	}
 	if (count == 0 && served->refusal_sent < TCP_STATUS_BYTES && served->closing)
 		iov[count++] = (struct iovec){(char *)&served->refusal + served->refusal_sent,
-		                              TCP_STATUS_BYTES - served->refusal_sent};
+					      TCP_STATUS_BYTES - served->refusal_sent};
 	return count;
 }
 
@@ -281,7 +287,7 @@ static void note_sent(struct tcp_served *served, uint64_t bytes)
 	while (bytes > 0 && served->count > 0) {
 		struct reply *reply = reply_at(served, 0);
 		uint64_t whole = reply->addr == 0 ? reply->length * TCP_STATUS_BYTES
-		                                  : reply->length + (reply->status ? TCP_STATUS_BYTES : 0);
+						  : reply->length + (reply->status ? TCP_STATUS_BYTES : 0);
 		uint64_t here = whole - served->sent < bytes ? whole - served->sent : bytes;
 
 		served->sent += here;
@@ -341,8 +347,8 @@ static bool send_some(struct tcp_served *served)
 	return true;
 }
 
-/* After a refusal: all answers are sent; the peer's end is awaited while its bytes are read away. A close at once could reset the
- * connection before the status was read. */
+/* After a refusal: all answers are sent; the peer's end is awaited while its bytes are read away. A close at once could
+ * reset the connection before the status was read. */
 static void linger(struct tcp_served *served)
 {
 	uint32_t now_ms = served->sock.worker->worker->now_ms;
@@ -362,7 +368,8 @@ static void linger(struct tcp_served *served)
 		if (got <= 0)
 			break;
 	}
-	if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR) || now_ms - served->refusal_at_ms > TCP_LINGER_MS)
+	if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR) ||
+	    now_ms - served->refusal_at_ms > TCP_LINGER_MS)
 		end_served(served, false);
 	else if (got > 0)
 		tcp_sock_wake(&served->sock);
@@ -400,9 +407,10 @@ void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)
 	if (worker->free_count > 0)
 		lane = lw_lane_serve(worker->worker, worker->driver, peer);
 	if (lane == NULL) {
-		lw_log_limited(&limit, LW_LOG_WARNING,
-		               "a connection of %s was refused: all are in use, see the settings tcp_max_served and max_lanes",
-		               peer);
+		lw_log_limited(
+			&limit, LW_LOG_WARNING,
+			"a connection of %s was refused: all are in use, see the settings tcp_max_served and max_lanes",
+			peer);
 		close(fd);
 		return;
 	}
@@ -425,8 +433,8 @@ void tcp_serve_tick(struct tcp_worker *worker)
 	struct tcp_served *served;
 
 	LIST_FOREACH(served, &worker->served, link)
-		if (served->closing)
-			tcp_sock_wake(&served->sock);
+	if (served->closing)
+		tcp_sock_wake(&served->sock);
 }
 
 void tcp_serve_end_all(struct tcp_worker *worker)
@@ -453,7 +461,7 @@ void tcp_revoke(void *worker_context, uint64_t addr, uint64_t end)
 		next = LIST_NEXT(served, link);
 		for (uint32_t i = 0; i < served->count && !inside; i++)
 			inside = reply_at(served, i)->addr != 0 &&
-			         overlaps(reply_at(served, i)->addr, reply_at(served, i)->length, addr, end);
+				 overlaps(reply_at(served, i)->addr, reply_at(served, i)->length, addr, end);
 		if (inside)
 			end_served(served, true);
 	}

@@ -16,8 +16,8 @@
 #include "lib/engine.h"
 #include "lib/log.h"
 
-#define BACKLOG        512
-#define ACCEPTS        16 /* in a row, before other work of the control thread */
+#define BACKLOG 512
+#define ACCEPTS 16        /* in a row, before other work of the control thread */
 #define ACCEPT_REST_MS 50 /* pause when descriptors are short */
 
 void tcp_sock_wake(struct tcp_sock *sock)
@@ -96,7 +96,7 @@ static int tcp_open(struct lw_engine *engine, void **context, char *why, size_t 
 	if (tcp->workers == NULL)
 		goto fail;
 	error = lw_listen_random(&engine->address.addr[0], (uint16_t)engine->config.port_min,
-	                         (uint16_t)engine->config.port_max, BACKLOG, &tcp->listen_fd, &tcp->port);
+				 (uint16_t)engine->config.port_max, BACKLOG, &tcp->listen_fd, &tcp->port);
 	if (error != 0)
 		goto fail;
 	*context = tcp;
@@ -162,7 +162,8 @@ static void accept_some(void *arg)
 
 		if (fd < 0) {
 			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-				lw_log_limited(&limit, LW_LOG_WARNING, "connections wait to be accepted: %s", strerror(errno));
+				lw_log_limited(&limit, LW_LOG_WARNING, "connections wait to be accepted: %s",
+					       strerror(errno));
 				lw_ctrl_watch_pause(tcp->engine->ctrl, tcp->watch, ACCEPT_REST_MS);
 			}
 			if (errno != EINTR && errno != ECONNABORTED)
@@ -213,8 +214,8 @@ static int tcp_worker_open(void *context, struct lw_worker *worker, void **worke
 	LIST_INIT(&own->served);
 	own->blocks_bytes = served * TCP_BLOCK_BYTES;
 	own->free_blocks = calloc(served, sizeof(own->free_blocks[0]));
-	own->blocks = mmap(NULL, own->blocks_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-	                   0);
+	own->blocks = mmap(NULL, own->blocks_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			   -1, 0);
 	if (own->blocks == MAP_FAILED || own->free_blocks == NULL) {
 		if (own->blocks != MAP_FAILED)
 			munmap(own->blocks, own->blocks_bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The TCP driver's insides: what its files share. Initiator lanes and served connections of one worker hang on a ready list that
- * the epoll callbacks fill and the driver's poll works off.
+/* The TCP driver's insides: what its files share. Initiator lanes and served connections of one worker hang on a ready
+ * list that the epoll callbacks fill and the driver's poll works off.
  */
 #ifndef LW_DRIVERS_TCP_H
 #define LW_DRIVERS_TCP_H
@@ -17,12 +17,13 @@
 extern const struct lw_driver_ops lw_tcp_ops;
 
 #define TCP_CREDITS 256
-#define TCP_IOVS    128        /* entries of one sendmsg or recvmsg */
-#define TCP_CALLS   8          /* system calls for one connection in one pass: the others get their turn */
-#define TCP_LANE_BYTES 512 /* either kind of connection */
+#define TCP_IOVS 128                        /* entries of one sendmsg or recvmsg */
+#define TCP_CALLS 8                         /* system calls for one connection in one pass: the others get their turn */
+#define TCP_LANE_BYTES 512                  /* either kind of connection */
 #define TCP_BLOCK_BYTES ((size_t)64 * 1024) /* staging area and answers of a served connection */
 #define TCP_STAGING (60 * 1024)
-#define TCP_LINGER_MS 2000u /* after a refusal the peer's other bytes are read away for so long, that the status reaches it */
+#define TCP_LINGER_MS                                                                                                  \
+	2000u /* after a refusal the peer's other bytes are read away for so long, that the status reaches it */
 
 struct tcp_worker;
 
@@ -89,7 +90,8 @@ struct tcp_slice {
 /* tcp.c */
 void tcp_sock_init(struct tcp_sock *sock, struct tcp_worker *worker, int fd, void (*work)(struct tcp_sock *sock));
 void tcp_sock_wake(struct tcp_sock *sock);
-/* Closes it; abort: with a reset, and nothing of what the kernel holds is sent any more, even if a forked child has the socket, too. */
+/* Closes it; abort: with a reset, and nothing of what the kernel holds is sent any more, even if a forked child has the
+ * socket, too. */
 void tcp_sock_close(struct tcp_sock *sock, bool abort);
 void tcp_sock_options(const struct lw_engine *engine, int fd);
 

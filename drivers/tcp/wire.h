@@ -6,9 +6,9 @@
  *   v1 WRITE  header, size bytes -> (no answer)
  *   v2 READ   header ->            <- status, then size bytes if it is OK
  *   v2 WRITE  header, size bytes ->  <- status after the last byte was stored
- *   HELLO     header with size 0 and the incarnation as address ->  <- status; sent to Lanewise peers only, first on a connection
- * Status, 8 bytes: magic in the high half, code in the low half. After a code other than OK the server closes, and has
- * looked at nothing that came behind the request.
+ *   HELLO     header with size 0 and the incarnation as address ->  <- status; sent to Lanewise peers only, first on a
+ * connection Status, 8 bytes: magic in the high half, code in the low half. After a code other than OK the server
+ * closes, and has looked at nothing that came behind the request.
  */
 #ifndef LW_TCP_WIRE_H
 #define LW_TCP_WIRE_H
@@ -20,10 +20,10 @@
 #define TCP_HEADER_BYTES 24u
 #define TCP_STATUS_BYTES 8u
 
-#define TCP_OP_READ  0x00u
+#define TCP_OP_READ 0x00u
 #define TCP_OP_WRITE 0x01u
 #define TCP_OP_HELLO 0x02u
-#define TCP_OP_V2    0x80u
+#define TCP_OP_V2 0x80u
 
 #define TCP_STATUS_MAGIC UINT64_C(0x4d435456)
 

@@ -13,7 +13,7 @@
 #include "lib/engine.h"
 #include "lib/error.h"
 
-#define SPIN_NS  20000
+#define SPIN_NS 20000
 #define CLOSE_MS 5000
 
 static struct lw_batch *batch_of_node(struct lw_inbox_node *node)
@@ -21,8 +21,8 @@ static struct lw_batch *batch_of_node(struct lw_inbox_node *node)
 	return (struct lw_batch *)(void *)((char *)node - offsetof(struct lw_batch, node));
 }
 
-/* The calling thread's own channels: one entry an engine. Kept by tag and generation of the slot, never by pointer alone, since
- * the engine may be closed before the thread ends. */
+/* The calling thread's own channels: one entry an engine. Kept by tag and generation of the slot, never by pointer
+ * alone, since the engine may be closed before the thread ends. */
 #define SELF_MAX 8
 struct self {
 	struct lw_channel *channel;
@@ -37,8 +37,7 @@ static int close_channel(struct lw_channel *channel);
 
 static bool is_open(const struct self *self)
 {
-	return self->channel != NULL &&
-	       atomic_load_explicit(&self->channel->gen, memory_order_acquire) == self->gen;
+	return self->channel != NULL && atomic_load_explicit(&self->channel->gen, memory_order_acquire) == self->gen;
 }
 
 static void self_end(void *arg)
@@ -127,7 +126,7 @@ static int open_channel(struct lw_engine *engine, bool self, struct lw_channel *
 
 	if (channel == NULL)
 		return lw_fail(-ENOSPC, "all %llu channels are in use; close some, or raise the setting max_channels",
-		               (unsigned long long)engine->config.max_channels);
+			       (unsigned long long)engine->config.max_channels);
 	channel->engine = engine;
 	channel->index = (uint32_t)(channel - engine->channels);
 	channel->self = self;
@@ -155,7 +154,8 @@ static int open_channel(struct lw_engine *engine, bool self, struct lw_channel *
 	}
 	error = lw_worker_call(&engine->workers[channel->home], attach, channel, NULL, CLOSE_MS);
 	if (error != 0) {
-		lw_fail(error, "worker %u did not take the channel in time; is the process starved of CPU?", channel->home);
+		lw_fail(error, "worker %u did not take the channel in time; is the process starved of CPU?",
+			channel->home);
 		goto fail;
 	}
 	atomic_fetch_add_explicit(&channel->gen, 1, memory_order_release);
@@ -242,7 +242,8 @@ int lw_channel_self(struct lw_engine *engine, struct lw_channel **out)
 		}
 	}
 	if (spare == NULL)
-		return lw_fail(-ENOSPC, "this thread has channels of %d engines already; use lw_channel_open", SELF_MAX);
+		return lw_fail(-ENOSPC, "this thread has channels of %d engines already; use lw_channel_open",
+			       SELF_MAX);
 	pthread_once(&self_once, self_init);
 	if (self_error != 0 || pthread_setspecific(self_key, selves) != 0)
 		return lw_fail(-ENOMEM, "no thread-specific key is free; use lw_channel_open");
@@ -325,7 +326,7 @@ static size_t take_ended(struct lw_channel *channel, struct lw_completion *out, 
 			channel->ready_tail = &channel->ready;
 		out[taken++] = (struct lw_completion){
 			.batch = lw_handle(atomic_load_explicit(&batch->gen, memory_order_relaxed), engine->tag,
-		                           (uint32_t)(batch - engine->batches)),
+					   (uint32_t)(batch - engine->batches)),
 			.user = batch->user,
 			.tasks = done,
 			.failed = atomic_load_explicit(&batch->failed, memory_order_relaxed),

@@ -18,11 +18,11 @@ struct lw_channel {
 	/* constant while open */
 	struct lw_engine *engine;
 	uint32_t index;
-	uint32_t home;         /* worker that gets what this channel submits */
-	struct lw_spsc *ring;  /* to the home worker */
-	bool self;             /* a thread's own, of lw_channel_self */
-	bool used;             /* under the engine's lock */
-	_Atomic uint32_t gen;  /* odd: open */
+	uint32_t home;        /* worker that gets what this channel submits */
+	struct lw_spsc *ring; /* to the home worker */
+	bool self;            /* a thread's own, of lw_channel_self */
+	bool used;            /* under the engine's lock */
+	_Atomic uint32_t gen; /* odd: open */
 	/* the owner's */
 	alignas(64) struct lw_inbox_node *ready; /* ended batches, oldest first */
 	struct lw_inbox_node **ready_tail;

@@ -5,9 +5,9 @@
  *   take_all  the owner    wait-free; oldest first
  *   empty     any thread   a hint
  *
- * A thread that is preempted inside push delays nobody: the node is either in the list or not. Linearisation points: the
- * successful compare-exchange of push (P) and the exchange of take_all (T). T (acquire) pairs with P (release), so the
- * owner sees what the pusher wrote before it pushed.
+ * A thread that is preempted inside push delays nobody: the node is either in the list or not. Linearisation points:
+ * the successful compare-exchange of push (P) and the exchange of take_all (T). T (acquire) pairs with P (release), so
+ * the owner sees what the pusher wrote before it pushed.
  */
 #ifndef LW_RING_INBOX_H
 #define LW_RING_INBOX_H
@@ -42,7 +42,7 @@ static inline bool lw_inbox_push(struct lw_inbox *inbox, struct lw_inbox_node *n
 	do {
 		node->next = head;
 	} while (!atomic_compare_exchange_weak_explicit(&inbox->head, &head, node, memory_order_release, /* P */
-	                                                memory_order_relaxed));
+							memory_order_relaxed));
 	return head == NULL;
 }
 

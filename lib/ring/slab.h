@@ -3,10 +3,10 @@
  *
  *   take, give   any thread   lock-free: a thread stopped inside either delays nobody
  *
- * The head holds a tag beside the index, and each take changes the tag, so a head that was taken and given back meanwhile is
- * not mistaken for an unchanged one. (A ring-backed rte_mempool stalls its users when one of them is preempted inside it, and
- * rte_stack needs the EAL's memory, which may be missing.)
- * Linearisation points: the successful compare-exchanges. take (acquire) pairs with give (release).
+ * The head holds a tag beside the index, and each take changes the tag, so a head that was taken and given back
+ * meanwhile is not mistaken for an unchanged one. (A ring-backed rte_mempool stalls its users when one of them is
+ * preempted inside it, and rte_stack needs the EAL's memory, which may be missing.) Linearisation points: the
+ * successful compare-exchanges. take (acquire) pairs with give (release).
  */
 #ifndef LW_RING_SLAB_H
 #define LW_RING_SLAB_H
@@ -45,7 +45,7 @@ static inline uint32_t lw_slab_take(struct lw_slab *slab)
 		want = ((head >> 32) + 1) << 32 |
 		       atomic_load_explicit(&slab->next[(uint32_t)head], memory_order_relaxed);
 	} while (!atomic_compare_exchange_weak_explicit(&slab->head, &head, want, memory_order_acquire,
-	                                                memory_order_acquire));
+							memory_order_acquire));
 	return (uint32_t)head;
 }
 
@@ -55,9 +55,8 @@ static inline void lw_slab_give(struct lw_slab *slab, uint32_t index)
 
 	do {
 		atomic_store_explicit(&slab->next[index], (uint32_t)head, memory_order_relaxed);
-	} while (!atomic_compare_exchange_weak_explicit(&slab->head, &head,
-	                                                (head & ~(uint64_t)UINT32_MAX) | index, memory_order_release,
-	                                                memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(&slab->head, &head, (head & ~(uint64_t)UINT32_MAX) | index,
+							memory_order_release, memory_order_relaxed));
 }
 
 #endif

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Submission ring: one producer (the channel's owner), one consumer (the worker). Fixed 16-byte entries.
  *
- * Each side keeps a copy of the other side's index and looks again only when the copy says "full" or "empty", so that an
- * operation costs a cache-line transfer once per lap and not once per entry (rte_ring reads the other index each time).
+ * Each side keeps a copy of the other side's index and looks again only when the copy says "full" or "empty", so that
+ * an operation costs a cache-line transfer once per lap and not once per entry (rte_ring reads the other index each
+ * time).
  *
  *   space, push   the producer   wait-free
  *   pop           the consumer   wait-free
  *
- * Linearisation points: the store of tail (P) and the store of head (C). The consumer's load of tail (acquire) pairs with P, so
- * it sees the entries, and the tasks they point to, as written. The producer's load of head (acquire) pairs with C, so it
- * overwrites no entry that is still being read.
+ * Linearisation points: the store of tail (P) and the store of head (C). The consumer's load of tail (acquire) pairs
+ * with P, so it sees the entries, and the tasks they point to, as written. The producer's load of head (acquire) pairs
+ * with C, so it overwrites no entry that is still being read.
  */
 #ifndef LW_RING_SPSC_H
 #define LW_RING_SPSC_H

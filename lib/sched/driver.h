@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a driver is: one constant table of functions, found in drivers/drivers.c. Members are grouped by the thread that calls
- * them. A driver talks back through lane.h and worker.h only; drivers do not know each other.
+/* What a driver is: one constant table of functions, found in drivers/drivers.c. Members are grouped by the thread that
+ * calls them. A driver talks back through lane.h and worker.h only; drivers do not know each other.
  */
 #ifndef LW_SCHED_DRIVER_H
 #define LW_SCHED_DRIVER_H

@@ -5,7 +5,7 @@
 
 #include "lib/engine.h"
 
-#define ATTEMPTS_MAX   3
+#define ATTEMPTS_MAX 3
 #define BACKOFF_MIN_MS 10
 #define BACKOFF_MAX_MS 1000
 
@@ -74,7 +74,7 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 		if ((task->flags & LW_TASK_ABORT) != 0) {
 			lw_slice_done(lane, slice, task->reason);
 		} else if (path->dead == LW_REASON_NONE && slice->attempts < ATTEMPTS_MAX &&
-		           (slice->op == LW_READ || !slice->started)) {
+			   (slice->op == LW_READ || !slice->started)) {
 			take_off(lane, slice);
 			slice->attempts++;
 			slice->started = false;
@@ -86,9 +86,9 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 	}
 	/* A connection that served is made again at once; one that could not be made waits, longer each time. */
 	if (!was_up)
-		lane->backoff_ms = lane->backoff_ms == 0                  ? BACKOFF_MIN_MS
-		                   : lane->backoff_ms * 2 < BACKOFF_MAX_MS ? lane->backoff_ms * 2
-		                                                           : BACKOFF_MAX_MS;
+		lane->backoff_ms = lane->backoff_ms == 0                   ? BACKOFF_MIN_MS
+				   : lane->backoff_ms * 2 < BACKOFF_MAX_MS ? lane->backoff_ms * 2
+									   : BACKOFF_MAX_MS;
 	lane->retry_at_ms = worker->now_ms + lane->backoff_ms;
 	if (!was_up || path->dead != LW_REASON_NONE)
 		lw_path_lane_lost(worker, path, reason);

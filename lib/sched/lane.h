@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lanes and slices: what a worker and a driver share. Everything here belongs to one worker; other threads read stats alone.
+/* Lanes and slices: what a worker and a driver share. Everything here belongs to one worker; other threads read stats
+ * alone.
  *
  * Life of a lane:  DOWN -> CONNECTING -> UP -> DOWN ...   (kept with its path until the segment is closed)
  * A slice is in lane->inflight from post to lw_slice_done, oldest first.
@@ -47,7 +48,7 @@ struct lw_lane {
 	struct lw_worker *worker;
 	struct lw_path *path; /* NULL: a served lane, the peer's */
 	const struct lw_driver_ops *ops;
-	uint32_t index; /* in the worker */
+	uint32_t index;  /* in the worker */
 	uint32_t driver; /* in lw_drivers */
 	uint32_t credits;
 	uint32_t backoff_ms;
@@ -57,11 +58,11 @@ struct lw_lane {
 	bool dirty; /* posted to since the last flush */
 	bool ever_up;
 	LIST_ENTRY(lw_lane) dirty_link;
-	_Atomic uint32_t state;  /* enum lw_lane_state */
+	_Atomic uint32_t state; /* enum lw_lane_state */
 	_Atomic bool in_use;
 	_Atomic uint32_t segment_gen; /* own lanes: whose they are, for those who only read */
 	_Atomic uint32_t segment;
-	char peer[96];           /* served lanes: the peer's address; written before in_use */
+	char peer[96]; /* served lanes: the peer's address; written before in_use */
 	struct lw_lane_counters stats;
 	alignas(64) unsigned char own[]; /* the driver's own */
 };
@@ -85,9 +86,9 @@ uint32_t lw_lane_id(const struct lw_lane *lane);
 /* The lane takes slices from now on. */
 void lw_lane_up(struct lw_lane *lane);
 
-/* The lane is lost: calls ops->lane_close, then hands its slices on. Those of which no byte was sent and READs go to another
- * lane or connection; WRITEs that may have reached the peer end FAILED with reason, since repeating them could overtake
- * what the application does next. */
+/* The lane is lost: calls ops->lane_close, then hands its slices on. Those of which no byte was sent and READs go to
+ * another lane or connection; WRITEs that may have reached the peer end FAILED with reason, since repeating them could
+ * overtake what the application does next. */
 void lw_lane_down(struct lw_lane *lane, enum lw_reason reason);
 
 /* A slice of the lane ended, well (LW_REASON_NONE) or not. The slice is gone afterwards. */

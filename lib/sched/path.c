@@ -114,7 +114,7 @@ void lw_path_add(struct lw_worker *worker, struct lw_path *path, struct lw_task 
 }
 
 void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw_slice *slice, uint32_t lane,
-                       enum lw_reason reason)
+		       enum lw_reason reason)
 {
 	struct lw_task *task = slice->task;
 
@@ -279,7 +279,7 @@ static enum lw_reason check_ranges(struct lw_worker *worker, const struct lw_pat
 }
 
 static uint64_t slice_length(struct lw_worker *worker, const struct lw_path *path, const struct lw_lane *lane,
-                             const struct lw_task *task, uint64_t cut)
+			     const struct lw_task *task, uint64_t cut)
 {
 	uint64_t length = task->length - cut;
 	const struct lw_rangemap *map;
@@ -374,7 +374,7 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 }
 
 static bool matches(const struct lw_worker *worker, const struct lw_abort *abort, const struct lw_task *task,
-                    uint64_t local, uint64_t length)
+		    uint64_t local, uint64_t length)
 {
 	if (abort->expired && !before(task->deadline_ms, worker->now_ms))
 		return false;
@@ -454,10 +454,10 @@ static void find_deadline(struct lw_worker *worker, struct lw_path *path)
 		for (uint32_t k = path->waiting[i].head; k != LW_INDEX_NONE; k = engine->tasks[k].next)
 			CONSIDER(&engine->tasks[k]);
 	TAILQ_FOREACH(slice, &path->retry, link)
-		CONSIDER(slice->task);
+	CONSIDER(slice->task);
 	for (uint32_t i = 0; i < path->lanes; i++)
 		TAILQ_FOREACH(slice, &path->lane[i]->inflight, link)
-			CONSIDER(slice->task);
+	CONSIDER(slice->task);
 #undef CONSIDER
 	path->timed = timed;
 	path->deadline_ms = first;
@@ -487,15 +487,14 @@ static bool has_aborted(const struct lw_lane *lane)
 	const struct lw_slice *slice;
 
 	TAILQ_FOREACH(slice, &lane->inflight, link)
-		if ((slice->task->flags & LW_TASK_ABORT) != 0)
-			return true;
+	if ((slice->task->flags & LW_TASK_ABORT) != 0)
+		return true;
 	return false;
 }
 
 void lw_path_tick(struct lw_worker *worker, struct lw_path *path)
 {
-	static const struct lw_abort expiry = {
-		.reason = LW_REASON_TIMEOUT, .expired = true, .batch = LW_INDEX_NONE};
+	static const struct lw_abort expiry = {.reason = LW_REASON_TIMEOUT, .expired = true, .batch = LW_INDEX_NONE};
 
 	for (uint32_t i = 0; i < path->lanes; i++) {
 		struct lw_lane *lane = path->lane[i];

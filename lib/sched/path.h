@@ -23,11 +23,11 @@ struct lw_path {
 	uint32_t segment; /* index of the slot */
 	uint32_t gen;     /* of the segment that it serves; 0: idle */
 	uint32_t lanes;
-	uint32_t inflight;        /* slices on its lanes */
-	uint32_t deadline_ms;     /* no task's deadline is before; valid if timed */
+	uint32_t inflight;    /* slices on its lanes */
+	uint32_t deadline_ms; /* no task's deadline is before; valid if timed */
 	bool timed;
-	bool active;              /* in the worker's list of paths with work */
-	enum lw_reason dead;      /* not NONE: every request ends with it until the segment is opened again */
+	bool active;                    /* in the worker's list of paths with work */
+	enum lw_reason dead;            /* not NONE: every request ends with it until the segment is opened again */
 	struct lw_task_list waiting[2]; /* by priority */
 	struct lw_slice_list retry;
 	struct lw_lane *lane[LW_PATH_LANES];
@@ -39,11 +39,11 @@ TAILQ_HEAD(lw_path_list, lw_path);
 /* Which tasks an abort means. */
 struct lw_abort {
 	enum lw_reason reason;
-	bool expired;        /* those whose deadline has passed */
-	uint32_t batch;      /* those of this batch; LW_INDEX_NONE: any */
+	bool expired;               /* those whose deadline has passed */
+	uint32_t batch;             /* those of this batch; LW_INDEX_NONE: any */
 	const struct lw_task *task; /* this one; NULL: any */
-	uint64_t addr, end;  /* those with local bytes in [addr, end); 0, 0: any */
-	bool now;            /* cut lanes at once rather than after the grace */
+	uint64_t addr, end;         /* those with local bytes in [addr, end); 0, 0: any */
+	bool now;                   /* cut lanes at once rather than after the grace */
 };
 
 /* Makes an idle path serve the segment's generation. */
@@ -55,7 +55,8 @@ void lw_path_add(struct lw_worker *worker, struct lw_path *path, struct lw_task 
 /* Cuts and posts what the lanes have credit for. False if nothing is left to do until a lane changes. */
 bool lw_path_pump(struct lw_worker *worker, struct lw_path *path);
 
-/* Ends the tasks that abort means: those without a byte on the wire now, the others when they complete or after the grace. */
+/* Ends the tasks that abort means: those without a byte on the wire now, the others when they complete or after the
+ * grace. */
 void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct lw_abort *abort);
 
 /* Deadlines, connects that take too long, lanes whose grace is over, reconnects. About once a millisecond. */
@@ -67,7 +68,7 @@ void lw_path_activate(struct lw_worker *worker, struct lw_path *path);
 void lw_path_lane_lost(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason);
 /* A slice of the path ended; it is not on a lane any more. */
 void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw_slice *slice, uint32_t lane,
-                       enum lw_reason reason);
+		       enum lw_reason reason);
 
 /* Ends everything with reason and drops the lanes; the path is idle then. */
 void lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason);

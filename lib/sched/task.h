@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tasks and batches as they lie in the engine's slabs. Type-stable: the memory stays mapped as long as the process lives, so
- * a stale handle reads an old generation and never an unmapped page.
+/* Tasks and batches as they lie in the engine's slabs. Type-stable: the memory stays mapped as long as the process
+ * lives, so a stale handle reads an old generation and never an unmapped page.
  */
 #ifndef LW_SCHED_TASK_H
 #define LW_SCHED_TASK_H
@@ -18,11 +18,11 @@
 
 #define LW_CHUNK_TASKS 64u  /* tasks of one batch come in chunks that lie side by side */
 #define LW_CHUNK_BYTES 4096 /* a chunk is also 1,024 chunk numbers, the directory of a big batch */
-#define LW_DIR_DIRECT  8u
+#define LW_DIR_DIRECT 8u
 #define LW_DIR_ENTRIES 1024u
 
 #define LW_INDEX_NONE UINT32_MAX
-#define LW_LANE_NONE  UINT16_MAX
+#define LW_LANE_NONE UINT16_MAX
 
 /* Worker's notes in a task. */
 enum lw_task_flags {
@@ -32,8 +32,8 @@ enum lw_task_flags {
 	LW_TASK_ABORT = 8,   /* deadline or cancel: its slices on the wire get a grace, then the lane goes */
 };
 
-/* One request, one cache line. The application fills it in lw_submit; from the push of its run until the store of a terminal
- * state it is the worker's; then anybody may read outcome and bytes. */
+/* One request, one cache line. The application fills it in lw_submit; from the push of its run until the store of a
+ * terminal state it is the worker's; then anybody may read outcome and bytes. */
 struct lw_task {
 	uint64_t local;
 	uint64_t remote; /* lw_request.offset */
@@ -60,9 +60,9 @@ static inline uint32_t lw_outcome(uint32_t state, uint32_t reason, uint32_t lane
 
 /* The batch's count of ended tasks is a word with two more holders of the slot in it. Whoever makes the word
  * {submitted, FREE, not QUEUED} gives the slot back: exactly one can. */
-#define LW_DONE_COUNT  UINT64_C(0x00000000ffffffff)
+#define LW_DONE_COUNT UINT64_C(0x00000000ffffffff)
 #define LW_DONE_QUEUED (UINT64_C(1) << 62) /* its node is in the channel's inbox or ready list */
-#define LW_DONE_FREE   (UINT64_C(1) << 63) /* the application freed it */
+#define LW_DONE_FREE (UINT64_C(1) << 63)   /* the application freed it */
 
 struct lw_pending_note;
 

@@ -18,14 +18,14 @@
 #include "lib/engine.h"
 #include "lib/error.h"
 
-#define EVENTS_MAX      64
-#define INTAKE_BURST    512      /* tasks taken from one ring in one pass */
-#define CLOCK_EVERY     16       /* passes between two looks at the clock while there is work */
-#define COLD_POLL_NS    50000    /* between two looks at sockets that nothing is expected from */
-#define HOT_NS          1000000  /* sockets are asked each pass for so long after they had something */
-#define SLEEP_BUSY_MS   2        /* longest sleep while something is under way */
-#define SLEEP_IDLE_MS   1000
-#define YIELD_EVERY     64       /* passes without work between two sched_yield */
+#define EVENTS_MAX 64
+#define INTAKE_BURST 512   /* tasks taken from one ring in one pass */
+#define CLOCK_EVERY 16     /* passes between two looks at the clock while there is work */
+#define COLD_POLL_NS 50000 /* between two looks at sockets that nothing is expected from */
+#define HOT_NS 1000000     /* sockets are asked each pass for so long after they had something */
+#define SLEEP_BUSY_MS 2    /* longest sleep while something is under way */
+#define SLEEP_IDLE_MS 1000
+#define YIELD_EVERY 64 /* passes without work between two sched_yield */
 
 static void drain_wake(struct lw_io *io, uint32_t events)
 {
@@ -90,7 +90,8 @@ int lw_worker_init(struct lw_worker *worker, struct lw_engine *engine, uint32_t 
 	worker->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (worker->epoll_fd < 0 || worker->wake_fd < 0) {
-		error = lw_fail(-errno, "no descriptor for a worker: %s; raise the limit of open files", strerror(errno));
+		error = lw_fail(-errno, "no descriptor for a worker: %s; raise the limit of open files",
+				strerror(errno));
 		goto fail;
 	}
 	worker->wake_io = (struct lw_io){.fd = worker->wake_fd, .ready = drain_wake};
@@ -107,7 +108,8 @@ int lw_worker_init(struct lw_worker *worker, struct lw_engine *engine, uint32_t 
 	worker->intake_list = calloc(config->max_channels, sizeof(*worker->intake_list));
 	if (worker->slices == NULL || worker->paths == NULL || worker->lanes == NULL || worker->free_lanes == NULL ||
 	    worker->intakes == NULL || worker->intake_list == NULL) {
-		error = lw_fail(-ENOMEM, "no memory for a worker's tables; lower max_slices, max_lanes or max_segments");
+		error = lw_fail(-ENOMEM,
+				"no memory for a worker's tables; lower max_slices, max_lanes or max_segments");
 		goto fail;
 	}
 	for (uint64_t i = config->max_lanes; i-- > 0;)
@@ -220,7 +222,7 @@ void lw_worker_tally_flush(struct lw_worker *worker)
 }
 
 void lw_worker_finish(struct lw_worker *worker, struct lw_task *task, enum lw_state state, enum lw_reason reason,
-                      uint32_t lane)
+		      uint32_t lane)
 {
 	struct lw_tally *tally = &worker->tally;
 
@@ -252,7 +254,8 @@ static void take_task(struct lw_worker *worker, struct lw_task *task)
 		return;
 	}
 	if (path->gen == 0)
-		lw_path_init(worker, path, index, task->segment == LW_SEGMENT_LOCAL ? 1 : (uint32_t)(task->segment >> 32));
+		lw_path_init(worker, path, index,
+			     task->segment == LW_SEGMENT_LOCAL ? 1 : (uint32_t)(task->segment >> 32));
 	lw_path_add(worker, path, task);
 }
 
@@ -296,8 +299,8 @@ static void read_clock(struct lw_worker *worker)
 	worker->now_ms = (uint32_t)(worker->now_ns / 1000000);
 }
 
-/* Asks the descriptors and tells their owners. Those only take note; they act in their driver's poll, later in the pass, so none
- * of the events here can be for something that another one just closed. */
+/* Asks the descriptors and tells their owners. Those only take note; they act in their driver's poll, later in the
+ * pass, so none of the events here can be for something that another one just closed. */
 static bool poll_io(struct lw_worker *worker, int timeout_ms)
 {
 	struct lw_rcu *rcu = &worker->engine->rcu;
@@ -396,8 +399,8 @@ static bool has_timers(const struct lw_worker *worker)
 	if (!TAILQ_EMPTY(&worker->active))
 		return true;
 	TAILQ_FOREACH(path, &worker->live, live_link)
-		if (path->inflight != 0)
-			return true;
+	if (path->inflight != 0)
+		return true;
 	return false;
 }
 
@@ -409,7 +412,7 @@ static bool has_input(struct lw_worker *worker)
 		struct lw_intake *intake = &worker->intakes[worker->intake_list[i]];
 
 		if (intake->run.count != 0 || atomic_load_explicit(&intake->ring->tail, memory_order_acquire) !=
-		                                      atomic_load_explicit(&intake->ring->head, memory_order_relaxed))
+						      atomic_load_explicit(&intake->ring->head, memory_order_relaxed))
 			return true;
 	}
 	return false;
@@ -479,7 +482,7 @@ void lw_worker_abandon(struct lw_worker *worker)
 
 			for (; intake->run.count > 0; intake->run.count--)
 				lw_worker_finish(worker, lw_batch_task(engine, batch, intake->run.first++), LW_FAILED,
-				                 LW_REASON_SHUTDOWN, LW_LANE_NONE);
+						 LW_REASON_SHUTDOWN, LW_LANE_NONE);
 		}
 	}
 	while ((path = TAILQ_FIRST(&worker->live)) != NULL)
@@ -508,12 +511,13 @@ static void call_run(struct lw_worker *worker, struct lw_command *command)
 		free(call);
 		return;
 	}
-	/* The caller may have freed the call already: the address alone is used, and a wake-up too many harms nobody. */
+	/* The caller may have freed the call already: the address alone is used, and a wake-up too many harms nobody.
+	 */
 	syscall(SYS_futex, &call->state, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
 int lw_worker_call(struct lw_worker *worker, void (*fn)(struct lw_worker *worker, void *arg), void *arg,
-                   void (*release)(void *arg), uint32_t timeout_ms)
+		   void (*release)(void *arg), uint32_t timeout_ms)
 {
 	uint64_t end_ns = lw_now_ns() + (uint64_t)timeout_ms * 1000000;
 	struct call *call = malloc(sizeof(*call));

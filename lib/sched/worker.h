@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers: each owns lanes, paths, slices and the consumer side of its channels' rings, and runs them to completion. Only the
- * thread that drives the worker touches its insides; others send commands, push to rings, and read counters.
+/* Workers: each owns lanes, paths, slices and the consumer side of its channels' rings, and runs them to completion.
+ * Only the thread that drives the worker touches its insides; others send commands, push to rings, and read counters.
  */
 #ifndef LW_SCHED_WORKER_H
 #define LW_SCHED_WORKER_H
@@ -25,8 +25,8 @@ struct lw_command {
 	void (*run)(struct lw_worker *worker, struct lw_command *command);
 };
 
-/* A descriptor in the worker's epoll set. ready runs on the worker's thread and only takes note of the events; the driver's poll
- * acts on them. */
+/* A descriptor in the worker's epoll set. ready runs on the worker's thread and only takes note of the events; the
+ * driver's poll acts on them. */
 struct lw_io {
 	int fd;
 	void (*ready)(struct lw_io *io, uint32_t events);
@@ -64,7 +64,7 @@ struct lw_worker {
 	struct lw_slice *slices;
 	uint32_t slices_used; /* ever; those below are in use or in free_slices */
 	struct lw_slice_list free_slices;
-	struct lw_path *paths; /* one a segment slot */
+	struct lw_path *paths;      /* one a segment slot */
 	struct lw_path_list active; /* with tasks or slices to post */
 	struct lw_path_list live;   /* with a segment */
 	LIST_HEAD(, lw_lane) dirty;
@@ -73,8 +73,8 @@ struct lw_worker {
 	uint32_t *free_lanes;
 	uint32_t free_lanes_count;
 	_Atomic uint32_t lanes_used; /* one above the highest index ever used */
-	struct lw_intake *intakes; /* one a channel slot */
-	uint32_t *intake_list;     /* channel slots that have a ring */
+	struct lw_intake *intakes;   /* one a channel slot */
+	uint32_t *intake_list;       /* channel slots that have a ring */
 	uint32_t intake_count;
 	void *driver_context[LW_MAX_DRIVERS];
 	/* shared */
@@ -122,19 +122,20 @@ void lw_worker_wake(struct lw_worker *worker);
 /* Sends a command. Any thread; never blocks. */
 void lw_worker_send(struct lw_worker *worker, struct lw_command *command);
 
-/* Runs fn(worker, arg) on the worker's thread and waits for it. Any thread but a worker's. 0, or -ETIMEDOUT: then fn may run
- * still, and release(arg) is called after it; else the caller keeps arg. */
+/* Runs fn(worker, arg) on the worker's thread and waits for it. Any thread but a worker's. 0, or -ETIMEDOUT: then fn
+ * may run still, and release(arg) is called after it; else the caller keeps arg. */
 int lw_worker_call(struct lw_worker *worker, void (*fn)(struct lw_worker *worker, void *arg), void *arg,
-                   void (*release)(void *arg), uint32_t timeout_ms);
+		   void (*release)(void *arg), uint32_t timeout_ms);
 
-/* Adds, changes, removes a descriptor of a driver's. The worker's thread, or before it starts. 0 or a negative errno. */
+/* Adds, changes, removes a descriptor of a driver's. The worker's thread, or before it starts. 0 or a negative errno.
+ */
 int lw_worker_io_add(struct lw_worker *worker, struct lw_io *io, uint32_t events);
 int lw_worker_io_mod(struct lw_worker *worker, struct lw_io *io, uint32_t events);
 void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io);
 
 /* Internal to lib/sched: the end of a task, counted for its batch. */
 void lw_worker_finish(struct lw_worker *worker, struct lw_task *task, enum lw_state state, enum lw_reason reason,
-                      uint32_t lane);
+		      uint32_t lane);
 void lw_worker_tally_flush(struct lw_worker *worker);
 
 static inline struct lw_lane *lw_worker_lane(const struct lw_worker *worker, uint32_t index)

@@ -22,16 +22,16 @@ struct lw_completion {
  * -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_channel_self(struct lw_engine *engine, struct lw_channel **out);
 
-/* Opens a channel that the caller hands to whom it likes, one thread at a time. Otherwise as lw_channel_self. The caller
- * gives it back with lw_channel_close. */
+/* Opens a channel that the caller hands to whom it likes, one thread at a time. Otherwise as lw_channel_self. The
+ * caller gives it back with lw_channel_close. */
 LW_API int lw_channel_open(struct lw_engine *engine, struct lw_channel **out);
 
-/* Closes a channel of lw_channel_open. Its batches live on; their completions are no longer queued. The channel's owner.
- * Blocks for at most 5 s until each worker let go. 0; -EINVAL NULL, or not from lw_channel_open; -ESHUTDOWN. */
+/* Closes a channel of lw_channel_open. Its batches live on; their completions are no longer queued. The channel's
+ * owner. Blocks for at most 5 s until each worker let go. 0; -EINVAL NULL, or not from lw_channel_open; -ESHUTDOWN. */
 LW_API int lw_channel_close(struct lw_channel *channel);
 
-/* Takes at most max batches that ended and were allocated with LW_BATCH_EVENT. In caller mode it also drives the engine.
- * The channel's owner. Never blocks. The number taken; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
+/* Takes at most max batches that ended and were allocated with LW_BATCH_EVENT. In caller mode it also drives the
+ * engine. The channel's owner. Never blocks. The number taken; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_channel_poll(struct lw_channel *channel, struct lw_completion *out, size_t max);
 
 /* As lw_channel_poll, but waits for the first one: spins briefly, then sleeps. The channel's owner. Blocks for at most

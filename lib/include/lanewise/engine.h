@@ -18,15 +18,17 @@ struct lw_setting {
 /* Set size to sizeof(struct lw_engine_opts), or call lw_engine_opts_init; members beyond size take their defaults. */
 struct lw_engine_opts {
 	size_t size;
-	const char *name;                  /* "host" or "host:port" under which peers reach this engine; NULL: 127.0.0.1.
-	                                      With P2P the port is chosen by the engine: see lw_engine_name. */
-	const char *metadata;              /* how peers are found; NULL: the setting "metadata", else "P2PHANDSHAKE" */
-	const char *config_file;           /* lines "name = value", '#' begins a comment; NULL: the environment's LW_CONFIG, else none */
+	const char *name;        /* "host" or "host:port" under which peers reach this engine; NULL: 127.0.0.1.
+				    With P2P the port is chosen by the engine: see lw_engine_name. */
+	const char *metadata;    /* how peers are found; NULL: the setting "metadata", else "P2PHANDSHAKE" */
+	const char *config_file; /* lines "name = value", '#' begins a comment; NULL: the environment's LW_CONFIG, else
+				    none */
 	const struct lw_setting *settings; /* win over the environment (LW_<NAME>), which wins over the file */
 	size_t settings_count;
 };
 
-/* Fills *opts with defaults for a structure of size bytes. Any thread. Never blocks. 0, -EINVAL (NULL, size too small). */
+/* Fills *opts with defaults for a structure of size bytes. Any thread. Never blocks. 0, -EINVAL (NULL, size too small).
+ */
 LW_API int lw_engine_opts_init(struct lw_engine_opts *opts, size_t size);
 
 /* Opens an engine and starts its threads. opts may be NULL. Nothing in *opts is kept after the call.
@@ -34,16 +36,17 @@ LW_API int lw_engine_opts_init(struct lw_engine_opts *opts, size_t size);
  * calibrates its clock); waits for no peer. The caller owns *out and gives it back with lw_engine_close.
  * 0; -EINVAL an option or setting is wrong (named by lw_last_error); -EADDRNOTAVAIL the address is not this host's;
  * -EADDRINUSE no port free in the range; -ENOMEM; -EMFILE no descriptor free; -ENFILE too many engines (256);
- * -ENOENT, -EACCES the configuration file can't be read; -EOWNERDEAD in a forked child of a process that has engines. */
+ * -ENOENT, -EACCES the configuration file can't be read; -EOWNERDEAD in a forked child of a process that has engines.
+ */
 LW_API int lw_engine_open(const struct lw_engine_opts *opts, struct lw_engine **out);
 
 /* Ends every open task with LW_REASON_SHUTDOWN, stops the threads, frees everything. Calls that run meanwhile in other
- * threads get -ESHUTDOWN. Channels, batches and segments of the engine end with it. Any thread, once; not from a worker.
- * Blocks for at most 5 s. 0; -EINVAL NULL or not an open engine; -EBUSY another thread closes it. */
+ * threads get -ESHUTDOWN. Channels, batches and segments of the engine end with it. Any thread, once; not from a
+ * worker. Blocks for at most 5 s. 0; -EINVAL NULL or not an open engine; -EBUSY another thread closes it. */
 LW_API int lw_engine_close(struct lw_engine *engine);
 
-/* Drives an engine that was opened with poll = caller: one pass over lanes, rings and timers. Any thread, one at a time.
- * Never blocks. The number of tasks that ended; -EBUSY another thread drives it; -EINVAL NULL, or the engine has
+/* Drives an engine that was opened with poll = caller: one pass over lanes, rings and timers. Any thread, one at a
+ * time. Never blocks. The number of tasks that ended; -EBUSY another thread drives it; -EINVAL NULL, or the engine has
  * workers of its own; -ESHUTDOWN. */
 LW_API int lw_engine_progress(struct lw_engine *engine);
 

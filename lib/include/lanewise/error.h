@@ -12,20 +12,20 @@ extern "C" {
 /* X(name, errno of the task, sentence). One table gives the enumeration, the task's errno and the text. */
 #define LW_REASONS(X)                                                                                                  \
 	X(NONE, 0, "no error")                                                                                         \
-	X(LOCAL_RANGE, EFAULT, "the local range is not covered by registered buffers; register it first")             \
-	X(REMOTE_RANGE, EACCES, "the peer has no buffer registered and offered for this operation over that range")   \
-	X(REFUSED, EACCES, "the peer refused the range: not registered there, or not offered to peers")               \
-	X(UNREACHABLE, EHOSTUNREACH, "no connection to the peer could be made; is it running and reachable?")         \
-	X(RESET, ECONNRESET, "the peer closed or reset the connection while the request was under way")               \
-	X(PROTOCOL, EPROTO, "the peer answered with bytes that are not the protocol")                                 \
-	X(RESTARTED, ESTALE, "the peer was restarted; open its segment again")                                        \
-	X(TIMEOUT, ETIMEDOUT, "the deadline passed before the peer confirmed the transfer")                           \
-	X(CANCELED, ECANCELED, "canceled by the application")                                                         \
-	X(SEGMENT_CLOSED, ECANCELED, "the segment was closed while the request was under way")                        \
-	X(UNREGISTERED, ECANCELED, "a buffer of the request was unregistered while the request was under way")        \
-	X(SHUTDOWN, ESHUTDOWN, "the engine was closed while the request was under way")                               \
-	X(NO_DRIVER, ENOTSUP, "no driver of this engine speaks a protocol that the segment offers")                   \
-	X(FAULT, EFAULT, "the kernel could not access the local memory; was it unmapped while registered?")           \
+	X(LOCAL_RANGE, EFAULT, "the local range is not covered by registered buffers; register it first")              \
+	X(REMOTE_RANGE, EACCES, "the peer has no buffer registered and offered for this operation over that range")    \
+	X(REFUSED, EACCES, "the peer refused the range: not registered there, or not offered to peers")                \
+	X(UNREACHABLE, EHOSTUNREACH, "no connection to the peer could be made; is it running and reachable?")          \
+	X(RESET, ECONNRESET, "the peer closed or reset the connection while the request was under way")                \
+	X(PROTOCOL, EPROTO, "the peer answered with bytes that are not the protocol")                                  \
+	X(RESTARTED, ESTALE, "the peer was restarted; open its segment again")                                         \
+	X(TIMEOUT, ETIMEDOUT, "the deadline passed before the peer confirmed the transfer")                            \
+	X(CANCELED, ECANCELED, "canceled by the application")                                                          \
+	X(SEGMENT_CLOSED, ECANCELED, "the segment was closed while the request was under way")                         \
+	X(UNREGISTERED, ECANCELED, "a buffer of the request was unregistered while the request was under way")         \
+	X(SHUTDOWN, ESHUTDOWN, "the engine was closed while the request was under way")                                \
+	X(NO_DRIVER, ENOTSUP, "no driver of this engine speaks a protocol that the segment offers")                    \
+	X(FAULT, EFAULT, "the kernel could not access the local memory; was it unmapped while registered?")            \
 	X(RESOURCES, ENOBUFS, "the system ran out of descriptors, ports or memory for a new lane")
 
 enum lw_reason {
@@ -42,8 +42,8 @@ LW_API const char *lw_strerror(int error);
 /* A sentence for a task's reason (enum lw_reason). Static storage. Any thread. Never blocks. */
 LW_API const char *lw_reason_string(int reason);
 
-/* What the last failing lw_ call of this thread had to say: object, cause, remedy. "" when none failed yet. Valid until the
- * next failing call of this thread. Never blocks. The data path (lw_submit, lw_channel_poll, lw_batch_status,
+/* What the last failing lw_ call of this thread had to say: object, cause, remedy. "" when none failed yet. Valid until
+ * the next failing call of this thread. Never blocks. The data path (lw_submit, lw_channel_poll, lw_batch_status,
  * lw_task_status) sets it to a constant sentence. */
 LW_API const char *lw_last_error(void);
 

@@ -18,11 +18,12 @@ struct lw_memory {
 	const char *location; /* "cpu:0", "cuda:1", "*" or NULL: unknown; copied; at most 63 bytes */
 };
 
-/* Registers count buffers, all or none. Adjacent buffers stay separate; a range that spans several of them without a gap
- * may be transferred in one request. The memory stays the caller's and must stay mapped until it is unregistered.
+/* Registers count buffers, all or none. Adjacent buffers stay separate; a range that spans several of them without a
+ * gap may be transferred in one request. The memory stays the caller's and must stay mapped until it is unregistered.
  * Any thread. Waits for no peer; a worker may be asked to prepare keys. ids receives count handles.
- * 0; -EINVAL NULL, zero count or length, wrap-around, unknown access bits, location too long; -EEXIST the range overlaps
- * a registered one, or another of the list; -ENOSPC more than the setting max_buffers; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
+ * 0; -EINVAL NULL, zero count or length, wrap-around, unknown access bits, location too long; -EEXIST the range
+ * overlaps a registered one, or another of the list; -ENOSPC more than the setting max_buffers; -ENOMEM; -ESHUTDOWN;
+ * -EOWNERDEAD. */
 LW_API int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids);
 
 /* Takes count buffers back. Each is tried; the first error is returned. Requests that use one of them end FAILED with

@@ -24,14 +24,15 @@ struct lw_note {
  * -EMSGSIZE too long; -EILSEQ a NUL inside; -EBADF; -EINVAL; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_notify(struct lw_engine *engine, lw_segment_t segment, const struct lw_note *note, uint32_t timeout_ms);
 
-/* lw_submit, and when every task of the batch COMPLETED the engine sends note to the segment of requests[0], once, whether
- * or not anybody polls. If a task does not complete, the note is dropped. One note a batch at a time.
- * As lw_submit, but allocates. Also: -EALREADY the batch has a note waiting; -EINVAL count is 0; note errors as lw_notify. */
-LW_API int lw_submit_notify(struct lw_channel *channel, lw_batch_t batch, const struct lw_request *requests, size_t count,
-                            const struct lw_note *note);
+/* lw_submit, and when every task of the batch COMPLETED the engine sends note to the segment of requests[0], once,
+ * whether or not anybody polls. If a task does not complete, the note is dropped. One note a batch at a time. As
+ * lw_submit, but allocates. Also: -EALREADY the batch has a note waiting; -EINVAL count is 0; note errors as lw_notify.
+ */
+LW_API int lw_submit_notify(struct lw_channel *channel, lw_batch_t batch, const struct lw_request *requests,
+			    size_t count, const struct lw_note *note);
 
-/* Takes the oldest note received. Any thread. Never blocks beyond a short lock. 1 and *out; 0 none; -EINVAL; -ESHUTDOWN;
- * -EOWNERDEAD. */
+/* Takes the oldest note received. Any thread. Never blocks beyond a short lock. 1 and *out; 0 none; -EINVAL;
+ * -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_note_poll(struct lw_engine *engine, struct lw_note **out);
 
 /* Frees a note of lw_note_poll. NULL is allowed. Any thread. Never blocks. */

@@ -15,7 +15,8 @@ enum lw_lane_state {
 	LW_LANE_UP = 2,
 };
 
-/* X(name, unit, help). One table gives the structure, the JSON and the docs. Counters only grow while the lane lives. */
+/* X(name, unit, help). One table gives the structure, the JSON and the docs. Counters only grow while the lane lives.
+ */
 #define LW_LANE_COUNTERS(X)                                                                                            \
 	X(tx_bytes, "bytes", "payload sent")                                                                           \
 	X(rx_bytes, "bytes", "payload received")                                                                       \
@@ -26,12 +27,12 @@ enum lw_lane_state {
 	X(calls, "calls", "system calls that moved bytes")
 
 struct lw_lane_stats {
-	uint32_t lane;    /* index, unique in the engine */
-	uint32_t worker;  /* index of the owner */
-	uint32_t state;   /* enum lw_lane_state */
-	uint32_t target;  /* 1: opened by the peer, we serve it; 0: opened by us */
-	char driver[16];  /* "tcp" */
-	char peer[128];   /* segment name, or the peer's address for target lanes */
+	uint32_t lane;   /* index, unique in the engine */
+	uint32_t worker; /* index of the owner */
+	uint32_t state;  /* enum lw_lane_state */
+	uint32_t target; /* 1: opened by the peer, we serve it; 0: opened by us */
+	char driver[16]; /* "tcp" */
+	char peer[128];  /* segment name, or the peer's address for target lanes */
 	uint64_t inflight_slices;
 	uint64_t inflight_bytes;
 #define X(name, unit, help) uint64_t name;
@@ -40,21 +41,21 @@ struct lw_lane_stats {
 };
 
 struct lw_engine_stats {
-	size_t size;             /* in: sizeof(struct lw_engine_stats) */
-	uint64_t requests;       /* tasks that ended */
-	uint64_t failed;         /* of those, not COMPLETED */
-	uint64_t bytes;          /* confirmed */
-	uint64_t served_bytes;   /* moved for peers */
-	uint64_t worker_cpu_ns;  /* CPU time of the worker threads */
-	uint64_t worker_sleeps;  /* times a worker went to sleep */
+	size_t size;            /* in: sizeof(struct lw_engine_stats) */
+	uint64_t requests;      /* tasks that ended */
+	uint64_t failed;        /* of those, not COMPLETED */
+	uint64_t bytes;         /* confirmed */
+	uint64_t served_bytes;  /* moved for peers */
+	uint64_t worker_cpu_ns; /* CPU time of the worker threads */
+	uint64_t worker_sleeps; /* times a worker went to sleep */
 	uint32_t live_batches;
 	uint32_t live_buffers;
 	uint32_t live_segments;
 	uint32_t live_channels;
 };
 
-/* Figures of at most max lanes, own and served ones. Any thread. Never blocks beyond a short table lock. The number of lanes
- * there are (it may exceed max); -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
+/* Figures of at most max lanes, own and served ones. Any thread. Never blocks beyond a short table lock. The number of
+ * lanes there are (it may exceed max); -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_stats_lanes(struct lw_engine *engine, struct lw_lane_stats *out, size_t max);
 
 /* Figures of the engine; set out->size first. Any thread. Never blocks. 0; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */

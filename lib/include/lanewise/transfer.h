@@ -57,19 +57,18 @@ struct lw_batch_status {
 	uint64_t bytes;  /* confirmed by the peers in tasks that ended */
 };
 
-/* Takes a batch for up to capacity tasks (0 .. LW_BATCH_MAX_TASKS) from the engine's slab; all tasks are reserved at once, so a
- * later submit can't run short. user is handed back in completions. The channel's owner. Never blocks, never allocates.
- * 0; -EINVAL; -ENOBUFS slab empty (settings max_batches, max_tasks), free batches and call again; -ESHUTDOWN;
- * -EOWNERDEAD. */
+/* Takes a batch for up to capacity tasks (0 .. LW_BATCH_MAX_TASKS) from the engine's slab; all tasks are reserved at
+ * once, so a later submit can't run short. user is handed back in completions. The channel's owner. Never blocks, never
+ * allocates. 0; -EINVAL; -ENOBUFS slab empty (settings max_batches, max_tasks), free batches and call again;
+ * -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_batch_alloc(struct lw_channel *channel, uint32_t capacity, uint32_t flags, void *user, lw_batch_t *out);
 
 /* Adds count requests as tasks (numbered on from those already there) and hands them to a worker, all or none.
  * The batch may come from another channel; its completions go to that one. The channel's owner. Never blocks, never
- * allocates, makes no system call unless a worker sleeps. Whether addresses are registered is found by the worker and is
- * the task's outcome, not the call's.
- * 0; -EAGAIN the ring is full, nothing was taken, call again after a poll; -EBADF batch or a segment stale or foreign;
- * -ENOSPC more than the batch's capacity; -EINVAL NULL, unknown op or priority, wrap-around, timeout too long,
- * reserved not 0; -ESHUTDOWN; -EOWNERDEAD. */
+ * allocates, makes no system call unless a worker sleeps. Whether addresses are registered is found by the worker and
+ * is the task's outcome, not the call's. 0; -EAGAIN the ring is full, nothing was taken, call again after a poll;
+ * -EBADF batch or a segment stale or foreign; -ENOSPC more than the batch's capacity; -EINVAL NULL, unknown op or
+ * priority, wrap-around, timeout too long, reserved not 0; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_submit(struct lw_channel *channel, lw_batch_t batch, const struct lw_request *requests, size_t count);
 
 /* State of all tasks of a batch. Any thread. Never blocks. 0; -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
@@ -78,8 +77,9 @@ LW_API int lw_batch_status(struct lw_engine *engine, lw_batch_t batch, struct lw
 /* State of one task. Any thread. Never blocks. 0; -EBADF; -ERANGE no such task; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_task_status(struct lw_engine *engine, lw_batch_t batch, uint32_t task, struct lw_task_status *out);
 
-/* A sentence on how a task ended that names the peer, the range and the cause. Written to text, at most size bytes with its
- * NUL. Any thread. Never blocks beyond a short table lock. The length of the whole sentence; errors as lw_task_status. */
+/* A sentence on how a task ended that names the peer, the range and the cause. Written to text, at most size bytes with
+ * its NUL. Any thread. Never blocks beyond a short table lock. The length of the whole sentence; errors as
+ * lw_task_status. */
 LW_API int lw_task_reason(struct lw_engine *engine, lw_batch_t batch, uint32_t task, char *text, size_t size);
 
 /* Waits until all tasks have ended: spins briefly, then sleeps. In caller mode it drives the engine. Any thread but a
@@ -87,9 +87,10 @@ LW_API int lw_task_reason(struct lw_engine *engine, lw_batch_t batch, uint32_t t
  * 0; -ETIMEDOUT tasks are pending still; -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_batch_wait(struct lw_engine *engine, lw_batch_t batch, uint32_t timeout_ms, struct lw_batch_status *out);
 
-/* Asks for the end of one task, or of all tasks submitted so far. What no byte was sent for ends CANCELED soon; what is on
- * the wire either completes or ends CANCELED within 1 s. Any thread. Never blocks. 0 asked (also when all had ended);
- * -EAGAIN too many cancels at once, call again; -ERANGE no such task; -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
+/* Asks for the end of one task, or of all tasks submitted so far. What no byte was sent for ends CANCELED soon; what is
+ * on the wire either completes or ends CANCELED within 1 s. Any thread. Never blocks. 0 asked (also when all had
+ * ended); -EAGAIN too many cancels at once, call again; -ERANGE no such task; -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD.
+ */
 LW_API int lw_task_cancel(struct lw_engine *engine, lw_batch_t batch, uint32_t task);
 LW_API int lw_batch_cancel(struct lw_engine *engine, lw_batch_t batch);
 
