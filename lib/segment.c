@@ -56,28 +56,35 @@ static int choose_driver(const struct lw_engine *engine, const char *protocols)
 	return -1;
 }
 
+/* The view of our own segment: copies by the worker, else our own data port. NULL: no driver reaches ourselves, or no
+ * memory; then transfers to LW_SEGMENT_LOCAL end with a reason. */
+static struct lw_view *own_view(struct lw_engine *engine)
+{
+	struct lw_view *view = calloc(1, sizeof(*view));
+	int shm = driver_index(engine, "shm", 3), tcp = driver_index(engine, "tcp", 3);
+	struct lw_desc desc = {0};
+
+	if (view == NULL || (shm < 0 && tcp < 0)) {
+		free(view);
+		return NULL;
+	}
+	view->driver = (uint32_t)(shm >= 0 ? shm : tcp);
+	if (shm >= 0)
+		return view;
+	view->tcp_version = 2;
+	view->incarnation = engine->incarnation;
+	view->data = engine->address;
+	lw_drivers[tcp]->describe(engine->driver_context[tcp], &desc);
+	for (uint32_t i = 0; i < view->data.count; i++)
+		lw_sockaddr_set_port(&view->data.addr[i], desc.tcp_port);
+	return view;
+}
+
 void lw_segment_init(struct lw_engine *engine)
 {
 	struct lw_segment_slot *own = &engine->segments[0];
-	struct lw_view *view = calloc(1, sizeof(*view));
-	int driver = driver_index(engine, "tcp", 3);
 
-	/* Without memory, or without a driver that reaches ourselves, transfers to LW_SEGMENT_LOCAL end with a reason.
-	 */
-	if (view != NULL && driver >= 0) {
-		struct lw_desc desc = {0};
-
-		view->driver = (uint32_t)driver;
-		view->tcp_version = 2;
-		view->incarnation = engine->incarnation;
-		view->data = engine->address;
-		lw_drivers[driver]->describe(engine->driver_context[driver], &desc);
-		for (uint32_t i = 0; i < view->data.count; i++)
-			lw_sockaddr_set_port(&view->data.addr[i], desc.tcp_port);
-		atomic_store(&own->view, view);
-	} else {
-		free(view);
-	}
+	atomic_store(&own->view, own_view(engine));
 	own->refs = 1;
 	own->rpc = engine->address;
 	snprintf(own->name, sizeof(own->name), "%s", engine->name);

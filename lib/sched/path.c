@@ -218,8 +218,10 @@ static void connect_lanes(struct lw_worker *worker, struct lw_path *path)
 	const struct lw_view *view = view_of(worker, path);
 	int error;
 
-	if (view == NULL)
+	if (view == NULL) {
+		lw_path_lane_lost(worker, path, LW_REASON_NO_DRIVER);
 		return;
+	}
 	if (path->lanes == 0)
 		take_lanes(worker, path, view);
 	for (uint32_t i = 0; i < path->lanes; i++) {

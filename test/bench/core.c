@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* core: the engine's own cost. Prints a table and, with --json, one JSON array of {"name","value","unit","n"}. The
+ * worker runs on the first CPU and the submitting thread on the last; without two CPUs exit status 77.
+ *
+ * A figure is the median of many short samples of one run. Beside the engine's figures stand those of the bare pieces
+ * (ring, memcpy), taken in the same run, so that ratios can be judged on a machine whose clock and placement drift. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rte_pause.h>
+
+#include <lanewise/lanewise.h>
+
+#include "lib/ring/spsc.h"
+
+#define SAMPLES 20000
+#define BUFFER ((size_t)64 << 20)
+
+static int first_cpu, last_cpu;
+static bool json;
+static bool began;
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void die(const char *what)
+{
+	fprintf(stderr, "core: %s: %s\n", what, lw_last_error());
+	exit(1);
+}
+
+static void report(const char *name, double value, const char *unit, size_t n)
+{
+	if (json)
+		printf("%s{\"name\":\"%s\",\"value\":%.3f,\"unit\":\"%s\",\"n\":%zu}", began ? "," : "[", name, value,
+		       unit, n);
+	else
+		printf("%-30s %12.2f %-4s n=%zu\n", name, value, unit, n);
+	began = true;
+	fflush(stdout);
+}
+
+static int compare(const void *a, const void *b)
+{
+	double left = *(const double *)a, right = *(const double *)b;
+
+	return left < right ? -1 : left > right;
+}
+
+static double percentile(double *values, size_t count, double part)
+{
+	qsort(values, count, sizeof(*values), compare);
+	return values[(size_t)((double)(count - 1) * part)];
+}
+
+static void pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET((size_t)cpu, &set);
+	sched_setaffinity(0, sizeof(set), &set);
+}
+
+static void unpin(void)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET((size_t)first_cpu, &set);
+	CPU_SET((size_t)last_cpu, &set);
+	sched_setaffinity(0, sizeof(set), &set);
+}
+
+struct side {
+	struct lw_engine *engine;
+	struct lw_channel *channel;
+	lw_segment_t segment;
+	char *memory;
+};
+
+static void open_side(struct side *side, const char *poll, const char *target)
+{
+	char cpu[16];
+	struct lw_setting settings[] = {{"poll", poll}, {"cpus", cpu}, {"ring_size", "4096"}};
+	struct lw_engine_opts opts = {.size = sizeof(opts), .settings = settings, .settings_count = 3};
+	struct lw_memory memory = {.length = BUFFER, .access = LW_ACCESS_REMOTE};
+	lw_buffer_t id;
+
+	snprintf(cpu, sizeof(cpu), "%d", first_cpu);
+	side->memory = aligned_alloc(4096, BUFFER);
+	if (side->memory == NULL)
+		exit(1);
+	memset(side->memory, 1, BUFFER);
+	memory.addr = side->memory;
+	if (lw_engine_open(&opts, &side->engine) != 0 || lw_memory_register(side->engine, &memory, 1, &id) != 0 ||
+	    lw_channel_self(side->engine, &side->channel) != 0)
+		die("open");
+	side->segment = LW_SEGMENT_LOCAL;
+	if (target != NULL && lw_segment_open(side->engine, target, 0, &side->segment) != 0)
+		die("segment");
+}
+
+static void close_side(struct side *side)
+{
+	lw_engine_close(side->engine);
+	free(side->memory);
+}
+
+static void fill(const struct side *side, struct lw_request *requests, size_t count, uint64_t length)
+{
+	for (size_t i = 0; i < count; i++)
+		requests[i] = (struct lw_request){
+			.local = side->memory + i * length % (BUFFER / 2),
+			.segment = side->segment,
+			.offset = (uint64_t)(uintptr_t)side->memory + BUFFER / 2 + i * length % (BUFFER / 2),
+			.length = length,
+			.op = LW_WRITE,
+		};
+}
+
+static void spin_until_done(struct lw_engine *engine, lw_batch_t batch)
+{
+	struct lw_batch_status status;
+
+	do {
+		if (lw_batch_status(engine, batch, &status) != 0)
+			die("status");
+	} while (status.state == LW_PENDING && (rte_pause(), true));
+	if (status.state != LW_COMPLETED)
+		die("a transfer failed");
+}
+
+/* One batch after the other: the cost of submit alone, and from before submit to after free, per request. */
+static void one_at_a_time(const struct side *side, size_t count, uint64_t length, size_t samples, double *submit,
+			  double *whole)
+{
+	struct lw_request *requests = calloc(count, sizeof(*requests));
+
+	fill(side, requests, count, length);
+	for (size_t i = 0; i < samples + samples / 10; i++) {
+		uint64_t t0 = now_ns(), t1, t2, t3;
+		lw_batch_t batch;
+
+		if (lw_batch_alloc(side->channel, (uint32_t)count, 0, NULL, &batch) != 0)
+			die("alloc");
+		t1 = now_ns();
+		if (lw_submit(side->channel, batch, requests, count) != 0)
+			die("submit");
+		t2 = now_ns();
+		spin_until_done(side->engine, batch);
+		if (lw_batch_free(side->engine, batch) != 0)
+			die("free");
+		t3 = now_ns();
+		if (i < samples / 10)
+			continue; /* warm-up */
+		submit[i - samples / 10] = (double)(t2 - t1) / (double)count;
+		whole[i - samples / 10] = (double)(t3 - t0) / (double)count;
+	}
+	free(requests);
+}
+
+/* depth batches under way: nanoseconds per request of a steady stream. */
+static double stream(const struct side *side, size_t count, uint64_t length, size_t depth, size_t rounds)
+{
+	struct lw_request *requests = calloc(count, sizeof(*requests));
+	lw_batch_t batches[16] = {0};
+	uint64_t start = 0;
+
+	fill(side, requests, count, length);
+	for (size_t i = 0; i < rounds + depth; i++) {
+		lw_batch_t *slot = &batches[i % depth];
+
+		if (i == depth)
+			start = now_ns();
+		if (*slot != 0) {
+			spin_until_done(side->engine, *slot);
+			lw_batch_free(side->engine, *slot);
+		}
+		if (lw_batch_alloc(side->channel, (uint32_t)count, 0, NULL, slot) != 0 ||
+		    lw_submit(side->channel, *slot, requests, count) != 0)
+			die("submit");
+	}
+	start = now_ns() - start;
+	for (size_t i = 0; i < depth; i++) {
+		spin_until_done(side->engine, batches[i]);
+		lw_batch_free(side->engine, batches[i]);
+	}
+	free(requests);
+	return (double)start / (double)(rounds * count);
+}
+
+/* The bare ring: an entry to the other CPU and a flag back. */
+struct echo {
+	struct lw_spsc ring;
+	alignas(64) _Atomic uint64_t back;
+	_Atomic bool stop;
+};
+
+static void *echo_main(void *arg)
+{
+	struct echo *echo = arg;
+	struct lw_run run;
+
+	pin(first_cpu);
+	while (!atomic_load_explicit(&echo->stop, memory_order_relaxed)) {
+		if (lw_spsc_pop(&echo->ring, &run))
+			atomic_store_explicit(&echo->back, run.first, memory_order_release);
+		else
+			rte_pause();
+	}
+	return NULL;
+}
+
+static void bare_ring(void)
+{
+	static struct echo echo;
+	static struct lw_run slots[1024];
+	static double values[SAMPLES];
+	pthread_t thread;
+
+	lw_spsc_init(&echo.ring, slots, 1024);
+	pthread_create(&thread, NULL, echo_main, &echo);
+	for (uint32_t i = 1; i <= SAMPLES; i++) {
+		uint64_t t0 = now_ns();
+
+		lw_spsc_push(&echo.ring, (struct lw_run){.first = i});
+		while (atomic_load_explicit(&echo.back, memory_order_acquire) != i)
+			rte_pause();
+		values[i - 1] = (double)(now_ns() - t0);
+	}
+	atomic_store(&echo.stop, true);
+	pthread_join(thread, NULL);
+	report("ring_roundtrip_p50_ns", percentile(values, SAMPLES, 0.5), "ns", SAMPLES);
+	report("ring_roundtrip_p99_ns", percentile(values, SAMPLES, 0.99), "ns", SAMPLES);
+}
+
+static void batches(void)
+{
+	static double submit[SAMPLES], whole[SAMPLES];
+	struct side null, own;
+
+	open_side(&null, "busy", "null://");
+	one_at_a_time(&null, 64, 64, SAMPLES, submit, whole);
+	report("submit_ns_batch64", percentile(submit, SAMPLES, 0.5), "ns", SAMPLES);
+	report("complete_ns_batch64", percentile(whole, SAMPLES, 0.5), "ns", SAMPLES);
+	report("stream_ns_batch64", stream(&null, 64, 64, 8, SAMPLES), "ns", SAMPLES);
+	one_at_a_time(&null, 1, 64, SAMPLES, submit, whole);
+	report("submit_ns_batch1", percentile(submit, SAMPLES, 0.5), "ns", SAMPLES);
+	report("submit_poll_ns_batch1", percentile(whole, SAMPLES, 0.5), "ns", SAMPLES);
+	one_at_a_time(&null, 4096, 64, 500, submit, whole);
+	report("submit_ns_batch4096", percentile(submit, 500, 0.5), "ns", 500);
+	report("submit_poll_ns_batch4096", percentile(whole, 500, 0.5), "ns", 500);
+	close_side(&null);
+
+	open_side(&own, "busy", NULL);
+	one_at_a_time(&own, 1, 64, SAMPLES, submit, whole);
+	report("roundtrip_64_p50_ns", percentile(whole, SAMPLES, 0.5), "ns", SAMPLES);
+	report("roundtrip_64_p99_ns", percentile(whole, SAMPLES, 0.99), "ns", SAMPLES);
+	one_at_a_time(&own, 1, 4096, SAMPLES, submit, whole);
+	report("roundtrip_4k_p50_ns", percentile(whole, SAMPLES, 0.5), "ns", SAMPLES);
+	one_at_a_time(&own, 64, 64, SAMPLES, submit, whole);
+	report("copy64_submit_ns_batch64", percentile(submit, SAMPLES, 0.5), "ns", SAMPLES);
+	report("copy64_complete_ns_batch64", percentile(whole, SAMPLES, 0.5), "ns", SAMPLES);
+	report("copy64_stream_ns_batch64", stream(&own, 64, 64, 8, SAMPLES), "ns", SAMPLES);
+	close_side(&own);
+}
+
+struct crowd {
+	const struct side *side;
+	pthread_barrier_t *barrier;
+	size_t rounds;
+	double submit_ns;
+	bool pinned;
+	int cpu;
+};
+
+static void *crowd_main(void *arg)
+{
+	struct crowd *crowd = arg;
+	struct side side = *crowd->side;
+	struct lw_request requests[64];
+	uint64_t spent = 0;
+
+	if (crowd->pinned)
+		pin(crowd->cpu);
+	if (lw_channel_self(side.engine, &side.channel) != 0)
+		die("channel");
+	fill(&side, requests, 64, 64);
+	pthread_barrier_wait(crowd->barrier);
+	for (size_t i = 0; i < crowd->rounds; i++) {
+		lw_batch_t batch;
+		uint64_t start;
+		int error;
+
+		if (lw_batch_alloc(side.channel, 64, 0, NULL, &batch) != 0)
+			die("alloc");
+		/* The thread's own time: being preempted for another thread is not a cost of submit. */
+		struct timespec a, b;
+
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
+		error = lw_submit(side.channel, batch, requests, 64);
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
+		start = (uint64_t)(b.tv_sec - a.tv_sec) * 1000000000u + (uint64_t)b.tv_nsec - (uint64_t)a.tv_nsec;
+		spent += start;
+		if (error != 0)
+			die("submit");
+		if (lw_batch_wait(side.engine, batch, 10000, NULL) != 0 || lw_batch_free(side.engine, batch) != 0)
+			die("wait");
+	}
+	crowd->submit_ns = (double)spent / (double)(crowd->rounds * 64);
+	return NULL;
+}
+
+static void crowds(bool pinned)
+{
+	struct side null;
+
+	open_side(&null, "adaptive", "null://");
+	for (size_t threads = 1; threads <= 16; threads *= threads == 1 ? 2 : threads == 2 ? 2 : 4) {
+		struct crowd crowd[16];
+		pthread_t thread[16];
+		pthread_barrier_t barrier;
+		double sum = 0;
+		uint64_t start;
+		char name[48];
+		size_t rounds = 20000 / threads;
+
+		pthread_barrier_init(&barrier, NULL, (unsigned int)threads + 1);
+		for (size_t i = 0; i < threads; i++) {
+			crowd[i] = (struct crowd){.side = &null,
+						  .barrier = &barrier,
+						  .rounds = rounds,
+						  .pinned = pinned,
+						  .cpu = i % 2 == 0 ? last_cpu : first_cpu};
+			pthread_create(&thread[i], NULL, crowd_main, &crowd[i]);
+		}
+		pthread_barrier_wait(&barrier);
+		start = now_ns();
+		for (size_t i = 0; i < threads; i++) {
+			pthread_join(thread[i], NULL);
+			sum += crowd[i].submit_ns;
+		}
+		start = now_ns() - start;
+		pthread_barrier_destroy(&barrier);
+		snprintf(name, sizeof(name), "submit_ns_threads%zu%s", threads, pinned ? "_pinned" : "");
+		report(name, sum / (double)threads, "ns", rounds * threads);
+		snprintf(name, sizeof(name), "requests_m_s_threads%zu%s", threads, pinned ? "_pinned" : "");
+		report(name, (double)(rounds * threads * 64) * 1e3 / (double)start, "M/s", rounds * threads);
+	}
+	close_side(&null);
+}
+
+static double cpu_seconds(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+static void idle(void)
+{
+	static double values[30];
+	struct side own;
+	uint64_t start;
+	double cpu;
+	double submit, whole;
+
+	open_side(&own, "adaptive", NULL);
+	one_at_a_time(&own, 1, 4096, 1, &submit, &whole);
+	usleep(100000);
+	cpu = cpu_seconds();
+	start = now_ns();
+	usleep(3000000);
+	report("idle_cpu_percent", (cpu_seconds() - cpu) * 1e11 / (double)(now_ns() - start), "%", 1);
+	for (size_t i = 0; i < 30; i++) {
+		usleep(20000);
+		one_at_a_time(&own, 1, 4096, 1, &submit, &values[i]);
+	}
+	report("first_after_idle_us", percentile(values, 30, 0.5) / 1e3, "us", 30);
+	report("first_after_idle_max_us", percentile(values, 30, 1.0) / 1e3, "us", 30);
+	close_side(&own);
+}
+
+int main(int argc, char **argv)
+{
+	cpu_set_t set;
+
+	json = argc > 1 && strcmp(argv[1], "--json") == 0;
+	sched_getaffinity(0, sizeof(set), &set);
+	if (CPU_COUNT(&set) < 2) {
+		fprintf(stderr, "core: skipped: the figures need two CPUs\n");
+		return 77;
+	}
+	for (first_cpu = 0; !CPU_ISSET((size_t)first_cpu, &set); first_cpu++)
+		;
+	for (last_cpu = CPU_SETSIZE - 1; !CPU_ISSET((size_t)last_cpu, &set); last_cpu--)
+		;
+	pin(last_cpu);
+	bare_ring();
+	unpin(); /* the engine takes its CPUs from what the process may use */
+	pin(last_cpu);
+	unpin();
+	batches();
+	crowds(false);
+	crowds(true);
+	idle();
+	if (json)
+		printf("]\n");
+	return 0;
+}
