@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "apps/common/lanes.h"
+
+#define KEPT_MAX 1024 /* lanes that are gone and still remembered */
 
 static const char *state_name(uint32_t state)
 {
@@ -19,7 +23,8 @@ static const char *state_name(uint32_t state)
 	}
 }
 
-int app_lanes_get(struct lw_engine *engine, struct lw_lane_stats **out)
+/* All lanes that live. The caller frees *out. Their number; negative errno values of lw_stats_lanes; -ENOMEM. */
+static int lanes_get(struct lw_engine *engine, struct lw_lane_stats **out)
 {
 	size_t room = 64;
 	struct lw_lane_stats *list = NULL;
@@ -44,22 +49,55 @@ int app_lanes_get(struct lw_engine *engine, struct lw_lane_stats **out)
 	}
 }
 
-void app_lanes_print(FILE *to, struct lw_engine *engine)
+static bool lanes_have(const struct lw_lane_stats *list, size_t count, const struct lw_lane_stats *lane)
 {
-	struct lw_lane_stats *list;
-	int count = app_lanes_get(engine, &list);
+	for (size_t i = 0; i < count; i++)
+		if (list[i].lane == lane->lane && strcmp(list[i].peer, lane->peer) == 0)
+			return true;
+	return false;
+}
 
-	if (count < 0) {
-		fprintf(to, "lanes: %s\n", lw_strerror(count));
+int app_lanes_update(struct app_lanes *lanes, struct lw_engine *engine)
+{
+	struct lw_lane_stats *live;
+	int rc = lanes_get(engine, &live);
+
+	if (rc < 0)
+		return rc;
+	size_t count = (size_t)rc, all = count;
+	struct lw_lane_stats *list = realloc(live, (count + lanes->count + 1) * sizeof(*list));
+	if (!list) {
+		free(live);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < lanes->count && all < count + KEPT_MAX; i++) {
+		if (lanes_have(list, count, &lanes->list[i]))
+			continue;
+		list[all] = lanes->list[i];
+		list[all++].state = LW_LANE_DOWN;
+	}
+	free(lanes->list);
+	lanes->list = list;
+	lanes->count = all;
+	return 0;
+}
+
+void app_lanes_free(struct app_lanes *lanes)
+{
+	free(lanes->list);
+	*lanes = (struct app_lanes){0};
+}
+
+void app_lanes_print(FILE *to, const struct app_lanes *lanes)
+{
+	if (!lanes->count) {
+		fprintf(to, "lanes: none\n");
 		return;
 	}
-	if (count == 0)
-		fprintf(to, "lanes: none\n");
-	else
-		fprintf(to, "%5s  %-7s %-28s %6s  %-10s %10s %14s %7s %7s %10s %10s\n", "lane", "driver", "peer",
-			"worker", "state", "slices", "bytes", "errors", "retries", "calls", "bytes/call");
-	for (int i = 0; i < count; i++) {
-		const struct lw_lane_stats *lane = &list[i];
+	fprintf(to, "%5s  %-7s %-28s %6s  %-10s %10s %14s %7s %7s %10s %10s\n", "lane", "driver", "peer", "worker",
+		"state", "slices", "bytes", "errors", "retries", "calls", "bytes/call");
+	for (size_t i = 0; i < lanes->count; i++) {
+		const struct lw_lane_stats *lane = &lanes->list[i];
 		uint64_t bytes = lane->tx_bytes + lane->rx_bytes;
 		char peer[160];
 
@@ -72,17 +110,13 @@ void app_lanes_print(FILE *to, struct lw_engine *engine)
 		else
 			fprintf(to, " %10s\n", "-");
 	}
-	free(list);
 }
 
-void app_lanes_json(FILE *to, struct lw_engine *engine)
+void app_lanes_json(FILE *to, const struct app_lanes *lanes)
 {
-	struct lw_lane_stats *list = NULL;
-	int count = app_lanes_get(engine, &list);
-
 	fputc('[', to);
-	for (int i = 0; i < count; i++) {
-		const struct lw_lane_stats *lane = &list[i];
+	for (size_t i = 0; i < lanes->count; i++) {
+		const struct lw_lane_stats *lane = &lanes->list[i];
 
 		fprintf(to, "%s{\"lane\":%" PRIu32 ",\"worker\":%" PRIu32 ",\"state\":\"%s\",\"served\":%s,\"driver\":",
 			i ? "," : "", lane->lane, lane->worker, state_name(lane->state),
@@ -96,8 +130,6 @@ void app_lanes_json(FILE *to, struct lw_engine *engine)
 		fputc('}', to);
 	}
 	fputc(']', to);
-	if (count >= 0)
-		free(list);
 }
 
 void app_json_string(FILE *to, const char *text)

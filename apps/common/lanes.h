@@ -7,15 +7,24 @@
 
 #include <lanewise/lanewise.h>
 
-/* All lanes. The caller frees *out with free(). The number of lanes; negative errno values of lw_stats_lanes; -ENOMEM.
- */
-int app_lanes_get(struct lw_engine *engine, struct lw_lane_stats **out);
+/* Lanes that were seen. Start with {0}. */
+struct app_lanes {
+	struct lw_lane_stats *list;
+	size_t count;
+};
+
+/* Brings lanes up to date: figures of those that live, new ones added. Lanes that are gone stay with the figures they
+ * had when last seen, as down; lanes that live come first. 0; negative errno values of lw_stats_lanes; -ENOMEM. */
+int app_lanes_update(struct app_lanes *lanes, struct lw_engine *engine);
+
+/* Frees what app_lanes_update took. */
+void app_lanes_free(struct app_lanes *lanes);
 
 /* Writes one line a lane under a heading; says so when there is none. */
-void app_lanes_print(FILE *to, struct lw_engine *engine);
+void app_lanes_print(FILE *to, const struct app_lanes *lanes);
 
 /* Writes a JSON array with one object a lane. */
-void app_lanes_json(FILE *to, struct lw_engine *engine);
+void app_lanes_json(FILE *to, const struct app_lanes *lanes);
 
 /* Writes text as a JSON string with its quotes. */
 void app_json_string(FILE *to, const char *text);

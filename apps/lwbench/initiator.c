@@ -197,7 +197,7 @@ static int run_case(struct initiator *self, struct report *report, struct failur
 	row->depth = options->depth;
 	double before = target_cpu(self);
 	int rc = load_run(&load, row, failures, &mismatch, &broken, &ended);
-	double after = before < 0 ? -1 : target_cpu(self);
+	double after = before < 0 || row->failed ? -1 : target_cpu(self); /* a target that failed may be gone */
 	row->target_cpu_s = after < 0 ? -1 : after - before;
 	if (rc)
 		fprintf(stderr, "lwbench: no memory for the threads\n");

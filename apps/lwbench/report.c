@@ -139,6 +139,7 @@ void report_row(struct report *report, const struct row *row)
 
 int report_end(struct report *report, struct lw_engine *engine, const struct failures *failures)
 {
+	struct app_lanes lanes = {0};
 	bool first = true;
 	int rc = 0;
 
@@ -148,11 +149,12 @@ int report_end(struct report *report, struct lw_engine *engine, const struct fai
 				failures->text[reason]);
 	if (engine) {
 		fputc('\n', report->tables);
-		app_lanes_print(report->tables, engine);
+		app_lanes_update(&lanes, engine);
+		app_lanes_print(report->tables, &lanes);
 	}
 	fflush(report->tables);
 	if (!report->json)
-		return 0;
+		goto out;
 	fprintf(report->json, "],\"failures\":[");
 	for (unsigned reason = 0; failures && reason < LW_REASON_COUNT; reason++) {
 		if (!failures->count[reason])
@@ -163,10 +165,7 @@ int report_end(struct report *report, struct lw_engine *engine, const struct fai
 		first = false;
 	}
 	fprintf(report->json, "],\"lanes\":");
-	if (engine)
-		app_lanes_json(report->json, engine);
-	else
-		fprintf(report->json, "[]");
+	app_lanes_json(report->json, &lanes);
 	fprintf(report->json, "}\n");
 	if (fflush(report->json) || ferror(report->json))
 		rc = -EIO;
@@ -175,5 +174,7 @@ int report_end(struct report *report, struct lw_engine *engine, const struct fai
 	if (rc)
 		fprintf(stderr, "lwbench: the JSON could not be written completely\n");
 	report->json = NULL;
+out:
+	app_lanes_free(&lanes);
 	return rc;
 }

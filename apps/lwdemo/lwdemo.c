@@ -261,6 +261,7 @@ static uint32_t *shuffle(uint64_t blocks, uint64_t seed)
 static int transfer(struct demo *demo, unsigned char *memory)
 {
 	struct lw_segment_range range;
+	struct app_lanes lanes = {0};
 
 	if (lw_segment_open(demo->engine, demo->target, 0, &demo->segment) ||
 	    lw_channel_self(demo->engine, &demo->channel))
@@ -287,7 +288,9 @@ static int transfer(struct demo *demo, unsigned char *memory)
 			rc = fail(3, "%s: %s", demo->back, strerror(-error));
 	}
 	putchar('\n');
-	app_lanes_print(stdout, demo->engine);
+	app_lanes_update(&lanes, demo->engine);
+	app_lanes_print(stdout, &lanes);
+	app_lanes_free(&lanes);
 	return rc;
 }
 

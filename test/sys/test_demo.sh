@@ -15,18 +15,18 @@ export TMPDIR=$room/tmp
 mkdir "$TMPDIR"
 failed=0
 
-# Runs the demo in a session of its own, whose id it leaves in $room/session. More arguments are settings.
+# Runs the demo apart (setsid), and leaves its pid in $room/pid. More arguments are settings.
 demo() {
-	rm -f "$room/session"
+	rm -f "$room/pid"
 	# shellcheck disable=SC2016 # expanded by the inner shell
-	exec timeout 70 setsid --wait env "$@" bash -c 'echo $$ >"$0"; exec bash "$1"' "$room/session" \
+	exec timeout 70 setsid --wait env "$@" bash -c 'echo $$ >"$0"; exec bash "$1"' "$room/pid" \
 		"$root/test/sys/demo.sh" >"$room/log" 2>&1
 }
 
 # Judges a demo that ended: name, its status, the status wanted.
 judge() {
 	local left files
-	left=$(ps -o pid=,args= -s "$(<"$room/session")" || true)
+	left=$(ps -o pid=,args= -s "$(<"$room/pid")" || true)
 	files=$(ls -A "$TMPDIR")
 	if [[ $2 == "$3" && -z $left && -z $files ]]; then
 		echo "ok: $1"
@@ -53,7 +53,7 @@ for _ in $(seq 200); do
 	! grep -q '^3\.' "$room/log" || break
 	sleep 0.05
 done
-kill -TERM "$(<"$room/session")"
+kill -TERM "$(<"$room/pid")"
 rc=0
 wait "$waiter" || rc=$?
 judge "SIGTERM in the middle leaves nothing" $rc 143
