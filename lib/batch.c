@@ -168,19 +168,14 @@ void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t d
 		lw_channel_wake(tell);
 }
 
-int lw_batch_alloc(struct lw_channel *channel, uint32_t capacity, uint32_t flags, void *user, lw_batch_t *out)
+/* The owner, inside. */
+static int alloc_inside(struct lw_channel *channel, uint32_t capacity, uint32_t flags, void *user, lw_batch_t *out)
 {
-	struct lw_engine *engine;
+	struct lw_engine *engine = channel->engine;
 	struct lw_batch *batch;
 	uint32_t index, gen;
 	int error;
 
-	if (channel == NULL || out == NULL)
-		return lw_fail_static(-EINVAL, "channel and out must not be NULL");
-	engine = channel->engine;
-	error = lw_engine_check(engine);
-	if (error != 0)
-		return error;
 	if (capacity > LW_BATCH_MAX_TASKS || (flags & ~(uint32_t)LW_BATCH_EVENT) != 0)
 		return lw_fail_static(-EINVAL, "capacity is above LW_BATCH_MAX_TASKS, or a flag is unknown");
 	index = lw_slab_take(&engine->batch_slab);
@@ -212,6 +207,20 @@ int lw_batch_alloc(struct lw_channel *channel, uint32_t capacity, uint32_t flags
 	atomic_store_explicit(&batch->gen, gen, memory_order_release);
 	*out = lw_handle(gen, engine->tag, index);
 	return 0;
+}
+
+int lw_batch_alloc(struct lw_channel *channel, uint32_t capacity, uint32_t flags, void *user, lw_batch_t *out)
+{
+	int error;
+
+	if (channel == NULL || out == NULL)
+		return lw_fail_static(-EINVAL, "channel and out must not be NULL");
+	error = lw_channel_enter(channel);
+	if (error != 0)
+		return error;
+	error = alloc_inside(channel, capacity, flags, user, out);
+	lw_channel_leave(channel);
+	return error;
 }
 
 /* 0, or what is wrong with one request. */
@@ -249,21 +258,16 @@ static void fill_task(struct lw_engine *engine, struct lw_task *task, uint32_t b
 			      memory_order_relaxed);
 }
 
-int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count)
+/* The owner, inside. */
+static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count)
 {
-	struct lw_engine *engine;
+	struct lw_engine *engine = channel->engine;
 	struct lw_batch *batch;
 	struct lw_worker *worker;
 	struct lw_task *task = NULL;
 	uint32_t submitted, index;
 	int error;
 
-	if (channel == NULL || (requests == NULL && count != 0))
-		return lw_fail_static(-EINVAL, "channel and requests must not be NULL");
-	engine = channel->engine;
-	error = lw_engine_check(engine);
-	if (error != 0)
-		return error;
 	batch = lw_batch_of(engine, id);
 	if (batch == NULL)
 		return lw_fail_static(-EBADF, stale_batch);
@@ -294,6 +298,20 @@ int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request
 	lw_fence_light(); /* with the heavy one of the worker going to sleep */
 	lw_worker_wake(worker);
 	return 0;
+}
+
+int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count)
+{
+	int error;
+
+	if (channel == NULL || (requests == NULL && count != 0))
+		return lw_fail_static(-EINVAL, "channel and requests must not be NULL");
+	error = lw_channel_enter(channel);
+	if (error != 0)
+		return error;
+	error = submit_inside(channel, id, requests, count);
+	lw_channel_leave(channel);
+	return error;
 }
 
 static uint32_t batch_state(uint32_t tasks, uint32_t done, uint32_t failed)
@@ -448,10 +466,12 @@ int lw_batch_wait(struct lw_engine *engine, lw_batch_t id, uint32_t timeout_ms, 
 			return error;
 		if (status.state != LW_PENDING)
 			break;
-		if (lw_engine_caller_driven(engine))
-			lw_worker_drive(&engine->workers[0]);
-		else
+		if (!lw_engine_caller_driven(engine)) {
 			rte_pause();
+		} else if (lw_engine_enter(engine) == 0) {
+			lw_worker_drive(&engine->workers[0]);
+			lw_engine_leave(engine);
+		}
 		if (spins++ % 16 != 0 && timeout_ms != 0)
 			continue;
 		now_ns = lw_now_ns();

@@ -294,8 +294,30 @@ static int open_tables(struct lw_engine *engine)
 	return lw_cancel_init(engine);
 }
 
+static void note_gen(uint32_t epoch, uint32_t gen, uint32_t *most)
+{
+	*most = gen - epoch > *most ? gen - epoch : *most;
+}
+
+/* The next life of the tables begins above every generation of this one, so that none of its handles fits again. */
+static void raise_epoch(struct lw_engine *engine)
+{
+	uint32_t most = 0;
+
+	for (uint32_t i = 0; i < engine->batch_slab.count; i++)
+		note_gen(engine->epoch, atomic_load(&engine->batches[i].gen), &most);
+	for (uint32_t i = 1; i < engine->segments_used; i++)
+		note_gen(engine->epoch, atomic_load(&engine->segments[i].gen), &most);
+	for (uint32_t i = 0; engine->buffers != NULL && i < engine->buffers_used; i++)
+		note_gen(engine->epoch, engine->buffers[i].gen, &most);
+	engine->epoch += (most | 1) + 1;
+	engine->batch_slab.count = 0;
+	engine->segments_used = 0;
+}
+
 static void close_tables(struct lw_engine *engine)
 {
+	raise_epoch(engine);
 	for (uint64_t i = 0; engine->channels != NULL && i < engine->config.max_channels; i++)
 		lw_channel_fini(&engine->channels[i]);
 	lw_notify_fini(engine);
@@ -403,7 +425,6 @@ int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)
 	error = take_engine(&engine);
 	if (error != 0)
 		return error;
-	engine->epoch += 2 * (1u << 16);
 	error = lw_config_load(&engine->config, opts.config_file, opts.settings, opts.settings_count);
 	if (error == 0)
 		error = check_metadata(opts.metadata != NULL ? opts.metadata : engine->config.metadata);
@@ -470,6 +491,35 @@ give:
 	return error;
 }
 
+static bool anybody_inside(struct lw_engine *engine)
+{
+	if (atomic_load(&engine->calls) != 0)
+		return true;
+	for (uint64_t i = 0; i < engine->config.max_channels; i++)
+		if (atomic_load(&engine->channels[i].inside) != 0)
+			return true;
+	return false;
+}
+
+/* Waits for calls of other threads that were inside when the engine began to close. The workers' threads have ended:
+ * what a call still hands to a worker is done here. */
+static void see_off(struct lw_engine *engine)
+{
+	bool waited;
+
+	for (uint64_t i = 0; i < engine->config.max_channels; i++)
+		if ((atomic_load(&engine->channels[i].gen) & 1) != 0)
+			lw_channel_wake(&engine->channels[i]);
+	for (uint32_t i = 0; i < CLOSE_WAIT_MS * 10; i++) {
+		waited = anybody_inside(engine);
+		for (uint32_t k = 0; k < engine->worker_count; k++)
+			lw_worker_abandon(&engine->workers[k]);
+		if (!waited)
+			return;
+		usleep(100);
+	}
+}
+
 int lw_engine_close(struct lw_engine *engine)
 {
 	uint32_t open = LW_ENGINE_OPEN;
@@ -482,14 +532,15 @@ int lw_engine_close(struct lw_engine *engine)
 		return open == LW_ENGINE_CLOSING ? lw_fail(-EBUSY, "another thread closes the engine")
 						 : lw_fail(-EINVAL, "the engine is not open");
 	}
+	lw_fence_heavy(); /* with the light one of lw_channel_enter */
 	for (size_t i = 0; i < lw_drivers_count; i++)
 		if (engine->driver_on[i] && lw_drivers[i]->stop != NULL)
 			lw_drivers[i]->stop(engine->driver_context[i]);
 	stop_workers(engine);
 	/* Calls to peers end with -ESHUTDOWN, and those who wait for them leave. */
+	lw_ctrl_refuse(engine->ctrl);
+	see_off(engine);
 	lw_ctrl_close(engine->ctrl);
-	for (uint32_t i = 0; atomic_load(&engine->calls) != 0 && i < CLOSE_WAIT_MS * 10; i++)
-		usleep(100);
 	close_workers(engine);
 	close_drivers(engine);
 	lw_segment_fini(engine);
@@ -507,18 +558,19 @@ int lw_engine_progress(struct lw_engine *engine)
 	uint64_t before;
 	int error;
 
-	if (engine == NULL)
-		return lw_fail_static(-EINVAL, "engine must not be NULL");
-	error = lw_engine_check(engine);
+	error = lw_engine_enter(engine);
 	if (error != 0)
 		return error;
-	if (!lw_engine_caller_driven(engine))
-		return lw_fail_static(-EINVAL, "the engine has workers of its own; open it with poll = caller");
 	worker = &engine->workers[0];
 	before = atomic_load_explicit(&worker->requests, memory_order_relaxed);
-	if (!lw_worker_drive(worker))
-		return lw_fail_static(-EBUSY, "another thread drives the engine");
-	return (int)(atomic_load_explicit(&worker->requests, memory_order_relaxed) - before);
+	if (!lw_engine_caller_driven(engine))
+		error = lw_fail_static(-EINVAL, "the engine has workers of its own; open it with poll = caller");
+	else if (!lw_worker_drive(worker))
+		error = lw_fail_static(-EBUSY, "another thread drives the engine");
+	else
+		error = (int)(atomic_load_explicit(&worker->requests, memory_order_relaxed) - before);
+	lw_engine_leave(engine);
+	return error;
 }
 
 const char *lw_engine_name(const struct lw_engine *engine)

@@ -74,6 +74,8 @@ static int reserve_slots(struct lw_engine *engine, size_t count)
 	if (slots == NULL)
 		return lw_fail(-ENOMEM, "no memory for the table of buffers");
 	memset(&slots[engine->buffers_room], 0, (room - engine->buffers_room) * sizeof(*slots));
+	for (size_t i = engine->buffers_room; i < room; i++)
+		slots[i].gen = engine->epoch;
 	engine->buffers = slots;
 	stack = realloc(engine->buffers_free, room * sizeof(*stack));
 	if (stack == NULL)
@@ -127,6 +129,62 @@ static int change_map(struct lw_engine *engine, uint32_t index, bool add)
 	return error;
 }
 
+static int compare_ranges(const void *a, const void *b)
+{
+	const struct lw_range *left = a, *right = b;
+
+	return left->addr < right->addr ? -1 : left->addr > right->addr;
+}
+
+/* Whether a worker has not let go yet of a range that is not in the map any more. Under the lock. */
+static bool is_held(const struct lw_engine *engine, const struct lw_range *range)
+{
+	for (uint32_t i = 0; engine->revoking != 0 && i < engine->buffers_used; i++) {
+		const struct lw_buffer_slot *slot = &engine->buffers[i];
+
+		if (slot->revoking && slot->addr < range->end && range->addr < slot->addr + slot->length)
+			return true;
+	}
+	return false;
+}
+
+/* Refuses a list that overlaps anything, or itself, before any of it can be seen by workers and peers. Under the lock.
+ */
+static int check_overlaps(struct lw_engine *engine, const struct lw_memory *list, size_t count)
+{
+	const struct lw_rangemap *map = atomic_load_explicit(&engine->memory, memory_order_relaxed);
+	struct lw_range *ranges = malloc(count * sizeof(*ranges));
+	int error = 0;
+
+	if (ranges == NULL)
+		return lw_fail(-ENOMEM, "no memory for the list of buffers");
+	for (size_t i = 0; i < count && error == 0; i++) {
+		uint64_t addr = (uint64_t)(uintptr_t)list[i].addr;
+
+		ranges[i] = (struct lw_range){.addr = addr, .end = addr + list[i].length, .tag = (uint32_t)i};
+		if (lw_rangemap_overlaps(map, addr, ranges[i].end) || is_held(engine, &ranges[i]))
+			error = lw_fail(
+				-EEXIST,
+				"buffer %zu: %zu bytes at %p overlap a registered range; unregister that one first", i,
+				list[i].length, list[i].addr);
+	}
+	if (error == 0 && count > 1)
+		qsort(ranges, count, sizeof(*ranges), compare_ranges);
+	for (size_t i = 1; i < count && error == 0; i++)
+		if (ranges[i].addr < ranges[i - 1].end)
+			error = lw_fail(-EEXIST, "buffers %u and %u of the list overlap", ranges[i - 1].tag,
+					ranges[i].tag);
+	free(ranges);
+	return error;
+}
+
+/* Slot of the buffer that begins at addr, which is registered. Under the lock. */
+static uint32_t slot_at(struct lw_engine *engine, const void *addr)
+{
+	return lw_rangemap_find(atomic_load_explicit(&engine->memory, memory_order_relaxed), (uint64_t)(uintptr_t)addr)
+		->tag;
+}
+
 int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
 {
 	size_t done = 0;
@@ -144,34 +202,31 @@ int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, s
 		return error;
 	pthread_mutex_lock(&engine->lock);
 	error = reserve_slots(engine, count);
+	if (error == 0)
+		error = check_overlaps(engine, list, count);
 	for (; error == 0 && done < count; done++) {
 		uint32_t index = take_buffer(engine, &list[done]);
 
-		/* A range that a worker has not let go of yet is not in the map any more, but is not free either. */
-		for (uint32_t k = 0; engine->revoking != 0 && error == 0 && k < engine->buffers_used; k++)
-			if (engine->buffers[k].revoking &&
-			    engine->buffers[k].addr < engine->buffers[index].addr + engine->buffers[index].length &&
-			    engine->buffers[index].addr < engine->buffers[k].addr + engine->buffers[k].length)
-				error = -EEXIST;
-		if (error == 0)
-			error = change_map(engine, index, true);
+		error = change_map(engine, index, true);
 		if (error != 0) {
 			give_buffer(engine, index);
-			lw_fail(error, "buffer %zu: %zu bytes at %p %s", done, list[done].length, list[done].addr,
-				error == -EEXIST ? "overlap a registered range; unregister that one first"
-						 : "could not be entered: out of memory");
+			lw_fail(error, "buffer %zu: %zu bytes at %p could not be entered: out of memory", done,
+				list[done].length, list[done].addr);
 			break;
 		}
-		ids[done] = lw_handle(engine->buffers[index].gen, engine->tag, index);
 	}
 	while (error != 0 && done > 0) {
-		uint32_t index = (uint32_t)ids[--done] & LW_HANDLE_INDEX_MASK;
+		uint32_t index = slot_at(engine, list[--done].addr);
 
 		/* Removing what was just added can only run out of memory; then the buffer stays, unoffered to nobody's
 		 * harm. */
 		if (change_map(engine, index, false) == 0)
 			give_buffer(engine, index);
-		ids[done] = 0;
+	}
+	for (size_t i = 0; error == 0 && i < count; i++) {
+		uint32_t index = slot_at(engine, list[i].addr);
+
+		ids[i] = lw_handle(engine->buffers[index].gen, engine->tag, index);
 	}
 	pthread_mutex_unlock(&engine->lock);
 	lw_engine_leave(engine);
@@ -219,11 +274,12 @@ static void revoke(struct lw_worker *worker, void *arg)
 static int withdraw(struct lw_engine *engine, lw_buffer_t id)
 {
 	uint32_t index = (uint32_t)id & LW_HANDLE_INDEX_MASK;
-	struct lw_buffer_slot *slot = &engine->buffers[index];
+	struct lw_buffer_slot *slot = NULL;
 	int error;
 
-	if (((uint32_t)id >> LW_HANDLE_INDEX_BITS) != engine->tag || index >= engine->buffers_used ||
-	    slot->gen != (uint32_t)(id >> 32) || (slot->gen & 1) == 0)
+	if (((uint32_t)id >> LW_HANDLE_INDEX_BITS) == engine->tag && index < engine->buffers_used)
+		slot = &engine->buffers[index];
+	if (slot == NULL || slot->gen != (uint32_t)(id >> 32) || (slot->gen & 1) == 0)
 		return lw_fail(-EBADF, "the buffer handle 0x%llx is stale, made up or another engine's",
 			       (unsigned long long)id);
 	if (slot->revoking)
@@ -257,13 +313,14 @@ int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_
 	atomic_init(&revocation->holders, engine->worker_count + 1);
 	pthread_mutex_lock(&engine->lock);
 	for (size_t i = 0; i < count; i++) {
-		const struct lw_buffer_slot *slot = &engine->buffers[(uint32_t)ids[i] & LW_HANDLE_INDEX_MASK];
+		const struct lw_buffer_slot *slot;
 
 		error = withdraw(engine, ids[i]);
 		if (error != 0) {
 			first_error = first_error == 0 ? error : first_error;
 			continue;
 		}
+		slot = &engine->buffers[(uint32_t)ids[i] & LW_HANDLE_INDEX_MASK];
 		revocation->ranges[revocation->count].addr = slot->addr;
 		revocation->ranges[revocation->count++].end = slot->addr + slot->length;
 	}

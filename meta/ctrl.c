@@ -423,6 +423,18 @@ static void run_stop(struct lw_ctrl_job *job)
 	lw_container(job, struct stop_job, job)->ctrl->stopping = true;
 }
 
+static void run_refuse(struct lw_ctrl_job *job)
+{
+	lw_ctrl_end_calls(lw_container(job, struct lw_ctrl, refuse), -ESHUTDOWN);
+}
+
+void lw_ctrl_refuse(struct lw_ctrl *ctrl)
+{
+	atomic_store(&ctrl->closing, true);
+	ctrl->refuse.run = run_refuse;
+	lw_ctrl_post(ctrl, &ctrl->refuse);
+}
+
 void lw_ctrl_close(struct lw_ctrl *ctrl)
 {
 	struct stop_job stop = {.job.run = run_stop, .ctrl = ctrl};

@@ -30,6 +30,10 @@ struct lw_ctrl_opts {
  * 0; -EADDRINUSE, -EADDRNOTAVAIL, -EMFILE, -ENOMEM, -EAGAIN no thread. */
 int lw_ctrl_open(const struct lw_ctrl_opts *opts, struct lw_ctrl **out);
 
+/* Ends calls with -ESHUTDOWN and refuses new ones; everything else goes on until lw_ctrl_close, which has to follow.
+ * Once. Any thread; never blocks. */
+void lw_ctrl_refuse(struct lw_ctrl *ctrl);
+
 /* Ends calls with -ESHUTDOWN, runs jobs that were posted, stops and joins the thread, closes the sockets. Not on the
  * control thread. */
 void lw_ctrl_close(struct lw_ctrl *ctrl);

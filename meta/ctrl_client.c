@@ -247,7 +247,7 @@ static void run_start(struct lw_ctrl_job *job)
 	struct lw_ctrl *ctrl = call->ctrl;
 
 	lw_link_append(&ctrl->calls, &call->link);
-	if (ctrl->stopping)
+	if (atomic_load(&ctrl->closing))
 		end(ctrl, call, -ESHUTDOWN, NULL, 0);
 	else
 		next_address(ctrl, call);

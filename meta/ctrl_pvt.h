@@ -89,6 +89,7 @@ struct lw_ctrl {
 		asleep; /* 1: whoever exchanges it for 0 writes to wake_fd. Only ever exchanged, see sleep_or_not() */
 	atomic_uint users;   /* threads inside post and call_async: the memory stays until they left */
 	atomic_bool closing; /* no new calls */
+	struct lw_ctrl_job refuse;
 
 	/* The control thread. */
 	bool stopping;

@@ -299,7 +299,7 @@ static bool receive_some(struct lw_lane *lane)
 		for (int i = 0; i < count; i++)
 			asked += iov[i].iov_len;
 		/* Less than asked for: the socket is empty, and epoll tells when that changes. */
-		if ((uint64_t)got < asked)
+		if ((uint64_t)got < asked && !own->sock.ended)
 			own->sock.readable = false;
 		if (!note_received(lane, (uint64_t)got))
 			return false;

@@ -50,6 +50,7 @@ struct tcp_served {
 	uint32_t first, count;
 	uint64_t sent; /* of the first */
 	/* the end */
+	bool finished; /* the peer sends no more: the last answer ends the connection */
 	bool closing; /* a refusal is queued: nothing is served any more */
 	uint32_t refusal_at_ms;
 	uint64_t refusal; /* status word to send last; 0: none */
@@ -227,12 +228,17 @@ static bool receive_some(struct tcp_served *served)
 			served->sock.readable = false;
 			return true;
 		}
+		if (got == 0 && served->count > 0) {
+			served->finished = true;
+			served->sock.readable = false;
+			return true;
+		}
 		if (got <= 0) {
 			end_served(served, false);
 			return false;
 		}
 		lw_count(&lane->stats.calls, 1);
-		if ((uint64_t)got < direct + (TCP_STAGING - served->end))
+		if ((uint64_t)got < direct + (TCP_STAGING - served->end) && !served->sock.ended)
 			served->sock.readable = false;
 		if (direct != 0) {
 			uint64_t here = (uint64_t)got < direct ? (uint64_t)got : direct;
@@ -396,6 +402,8 @@ static void work(struct tcp_sock *sock)
 	} while (full && !queue_full(served));
 	if (served->closing)
 		linger(served);
+	else if (served->finished && served->count == 0)
+		end_served(served, false);
 }
 
 void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)

@@ -44,6 +44,9 @@ static void on_events(struct lw_io *io, uint32_t events)
 
 	if ((events & (EPOLLIN | EPOLLRDHUP)) != 0)
 		sock->readable = true;
+	/* It may come together with the last bytes, and no event follows. */
+	if ((events & EPOLLRDHUP) != 0)
+		sock->ended = true;
 	if ((events & EPOLLOUT) != 0)
 		sock->writable = true;
 	if ((events & (EPOLLERR | EPOLLHUP)) != 0)

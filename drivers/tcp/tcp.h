@@ -46,6 +46,7 @@ struct tcp_sock {
 	TAILQ_ENTRY(tcp_sock) link;
 	bool ready; /* in the ready list */
 	bool readable, writable, broken;
+	bool ended; /* the peer sends no more: a read that comes short is not the last one */
 };
 TAILQ_HEAD(tcp_sock_list, tcp_sock);
 

@@ -10,6 +10,7 @@
 
 #include <rte_pause.h>
 
+#include "lib/asym.h"
 #include "lib/engine.h"
 #include "lib/error.h"
 
@@ -59,6 +60,25 @@ static void self_end(void *arg)
 static void self_init(void)
 {
 	self_error = pthread_key_create(&self_key, self_end);
+}
+
+int lw_channel_enter(struct lw_channel *channel)
+{
+	int error;
+
+	atomic_store_explicit(&channel->inside, 1, memory_order_relaxed);
+	lw_fence_light(); /* with the heavy one of lw_engine_close: either it sees us inside, or we see it closing */
+	error = lw_engine_check(channel->engine);
+	if (error == 0 && (atomic_load_explicit(&channel->gen, memory_order_relaxed) & 1) == 0)
+		error = lw_fail_static(-EINVAL, "the channel is closed");
+	if (error != 0)
+		lw_channel_leave(channel);
+	return error;
+}
+
+void lw_channel_leave(struct lw_channel *channel)
+{
+	atomic_store_explicit(&channel->inside, 0, memory_order_release);
 }
 
 static void attach(struct lw_worker *worker, void *arg)
@@ -136,6 +156,7 @@ static int open_channel(struct lw_engine *engine, bool self, struct lw_channel *
 	lw_inbox_init(&channel->ended);
 	atomic_store(&channel->watched, 0);
 	atomic_store(&channel->event_fd, -1);
+	atomic_store(&channel->inside, 0);
 	/* The ring stays with the slot: the next channel in it uses it again. */
 	if (channel->ring == NULL) {
 		struct lw_spsc *ring = aligned_alloc(LW_CACHE_LINE, sizeof(*ring));
@@ -169,8 +190,11 @@ fail:
 /* Closes what lw_engine_close finds open, too: the workers have ended then. */
 void lw_channel_fini(struct lw_channel *channel)
 {
-	int fd = atomic_exchange(&channel->event_fd, -1);
+	int fd;
 
+	if (channel->engine == NULL)
+		return; /* never opened: its descriptor reads 0, which is the host's */
+	fd = atomic_exchange(&channel->event_fd, -1);
 	if (fd >= 0)
 		close(fd);
 	if (channel->ring != NULL) {
@@ -359,16 +383,11 @@ static void drain_event(struct lw_channel *channel)
 			;
 }
 
-int lw_channel_poll(struct lw_channel *channel, struct lw_completion *out, size_t max)
+/* The owner, inside. */
+static int poll_once(struct lw_channel *channel, struct lw_completion *out, size_t max)
 {
 	size_t taken;
-	int error;
 
-	if (channel == NULL || out == NULL || max == 0)
-		return lw_fail_static(-EINVAL, "channel and out must not be NULL, max not 0");
-	error = lw_engine_check(channel->engine);
-	if (error != 0)
-		return error;
 	if (lw_engine_caller_driven(channel->engine))
 		lw_worker_drive(&channel->engine->workers[0]);
 	taken = take_ended(channel, out, max);
@@ -378,6 +397,20 @@ int lw_channel_poll(struct lw_channel *channel, struct lw_completion *out, size_
 		taken += take_ended(channel, &out[taken], max - taken);
 	}
 	return (int)taken;
+}
+
+int lw_channel_poll(struct lw_channel *channel, struct lw_completion *out, size_t max)
+{
+	int error;
+
+	if (channel == NULL || out == NULL || max == 0)
+		return lw_fail_static(-EINVAL, "channel and out must not be NULL, max not 0");
+	error = lw_channel_enter(channel);
+	if (error != 0)
+		return error;
+	error = poll_once(channel, out, max);
+	lw_channel_leave(channel);
+	return error;
 }
 
 static int make_event(struct lw_channel *channel)
@@ -400,20 +433,29 @@ int lw_channel_fd(struct lw_channel *channel)
 
 	if (channel == NULL)
 		return lw_fail(-EINVAL, "channel must not be NULL");
-	error = lw_engine_check(channel->engine);
+	error = lw_channel_enter(channel);
 	if (error != 0)
 		return error;
 	fd = make_event(channel);
-	if (fd < 0)
-		return fd;
-	/* What ended before somebody watched: readable at once, the first poll makes it right. */
-	atomic_store_explicit(&channel->watched, 1, memory_order_seq_cst);
-	while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
+	if (fd >= 0) {
+		/* What ended before somebody watched: readable at once, the first poll makes it right. */
+		atomic_store_explicit(&channel->watched, 1, memory_order_seq_cst);
+		while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
+			;
+	}
+	lw_channel_leave(channel);
 	return fd;
 }
 
-int lw_channel_wait(struct lw_channel *channel, struct lw_completion *out, size_t max, uint32_t timeout_ms)
+/* Milliseconds to sleep: what is left, rounded up, and at most 100, to see the engine closed by another thread. */
+static int nap_ms(uint32_t timeout_ms, uint64_t spent_ns)
+{
+	uint64_t left_ns = (uint64_t)timeout_ms * 1000000 - spent_ns;
+
+	return timeout_ms == UINT32_MAX || left_ns > 100000000 ? 100 : (int)((left_ns + 999999) / 1000000);
+}
+
+static int wait_inside(struct lw_channel *channel, struct lw_completion *out, size_t max, uint32_t timeout_ms)
 {
 	uint64_t start_ns = lw_now_ns();
 	bool was_watched;
@@ -421,8 +463,10 @@ int lw_channel_wait(struct lw_channel *channel, struct lw_completion *out, size_
 	for (;;) {
 		struct pollfd event = {.events = POLLIN};
 		uint64_t spent_ns;
-		int taken = lw_channel_poll(channel, out, max);
+		int taken = lw_engine_check(channel->engine);
 
+		if (taken == 0)
+			taken = poll_once(channel, out, max);
 		if (taken != 0)
 			return taken;
 		spent_ns = lw_now_ns() - start_ns;
@@ -438,8 +482,7 @@ int lw_channel_wait(struct lw_channel *channel, struct lw_completion *out, size_
 		was_watched = atomic_exchange_explicit(&channel->watched, 1, memory_order_seq_cst) != 0;
 		taken = (int)take_ended(channel, out, max);
 		if (taken == 0)
-			/* Looks up now and then, to see the engine closed by another thread. */
-			poll(&event, 1, timeout_ms < 100 ? (int)timeout_ms : 100);
+			poll(&event, 1, nap_ms(timeout_ms, spent_ns));
 		/* A thread that only slept gives up the descriptor's cost again. */
 		if (!was_watched) {
 			atomic_store_explicit(&channel->watched, 0, memory_order_seq_cst);
@@ -448,4 +491,18 @@ int lw_channel_wait(struct lw_channel *channel, struct lw_completion *out, size_
 		if (taken != 0)
 			return taken;
 	}
+}
+
+int lw_channel_wait(struct lw_channel *channel, struct lw_completion *out, size_t max, uint32_t timeout_ms)
+{
+	int error;
+
+	if (channel == NULL || out == NULL || max == 0)
+		return lw_fail_static(-EINVAL, "channel and out must not be NULL, max not 0");
+	error = lw_channel_enter(channel);
+	if (error != 0)
+		return error;
+	error = wait_inside(channel, out, max, timeout_ms);
+	lw_channel_leave(channel);
+	return error;
 }

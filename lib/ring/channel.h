@@ -26,11 +26,17 @@ struct lw_channel {
 	/* the owner's */
 	alignas(64) struct lw_inbox_node *ready; /* ended batches, oldest first */
 	struct lw_inbox_node **ready_tail;
+	_Atomic uint32_t inside; /* the owner is in a call that lw_engine_close has to wait for */
 	/* shared with workers */
 	alignas(64) struct lw_inbox ended;
 	_Atomic uint32_t watched; /* 1: an event descriptor exists or the owner sleeps: write to it */
 	_Atomic int event_fd;     /* -1: none yet */
 };
+
+/* Enters a call of the owner: 0, or -ESHUTDOWN, -EOWNERDEAD, or -EINVAL if the channel is closed. Two plain stores and
+ * a compiler barrier, since lw_engine_close has the heavy fence. Leave after 0. */
+int lw_channel_enter(struct lw_channel *channel);
+void lw_channel_leave(struct lw_channel *channel);
 
 /* Moves ended batches to the ready list and drops those that were freed meanwhile. The owner. */
 void lw_channel_reap(struct lw_channel *channel);
