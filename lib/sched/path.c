@@ -100,12 +100,76 @@ static void fail_task(struct lw_task *task, enum lw_reason reason)
 	task->reason = (uint8_t)reason;
 }
 
-void lw_path_add(struct lw_worker *worker, struct lw_path *path, struct lw_task *task)
+static const struct lw_view *view_of(struct lw_worker *worker, const struct lw_path *path)
 {
+	return atomic_load_explicit(&worker->engine->segments[path->segment].view, memory_order_acquire);
+}
+
+/* As lw_rangemap_covers, with the answer of the last time at hand. */
+static bool covers(struct lw_worker *worker, struct lw_hint *hint, const struct lw_rangemap *map, uint64_t addr,
+		   uint64_t length, uint32_t access)
+{
+	const struct lw_range *first;
+
+	if (hint->pass == worker->passes && addr >= hint->addr && addr + length <= hint->end &&
+	    (hint->access & access) == access)
+		return true;
+	if (!lw_rangemap_covers(map, addr, length, access, &first))
+		return false;
+	*hint = (struct lw_hint){
+		.addr = first->addr, .end = first->end, .access = first->access, .pass = worker->passes};
+	return true;
+}
+
+/* Both ranges of a task, before a byte moves. */
+static enum lw_reason check_ranges(struct lw_worker *worker, struct lw_path *path, const struct lw_task *task)
+{
+	struct lw_engine *engine = worker->engine;
+	const struct lw_rangemap *own = atomic_load_explicit(&engine->memory, memory_order_acquire);
+	const struct lw_view *view = view_of(worker, path);
+	uint32_t access = task->op == LW_READ ? LW_ACCESS_REMOTE_READ : LW_ACCESS_REMOTE_WRITE;
+
+	if (view == NULL)
+		return LW_REASON_SEGMENT_CLOSED;
+	if (!covers(worker, &worker->local_hint, own, task->local, task->length, 0))
+		return LW_REASON_LOCAL_RANGE;
+	if (view->everything)
+		return LW_REASON_NONE;
+	if (!covers(worker, &path->hint, path->segment == 0 ? own : view->ranges, task->remote, task->length, access))
+		return LW_REASON_REMOTE_RANGE;
+	return LW_REASON_NONE;
+}
+
+/* Ends a task at once, if the lane's driver can. */
+static bool do_now(struct lw_worker *worker, struct lw_path *path, struct lw_task *task)
+{
+	struct lw_lane *lane = path->quick;
+	enum lw_reason reason = check_ranges(worker, path, task);
+
+	if (reason != LW_REASON_NONE) {
+		finish(worker, task, LW_LANE_NONE, reason);
+		return true;
+	}
+	if (!lane->ops->now(lane, task->op, task->local, task->remote, task->length)) {
+		task->flags |= LW_TASK_CHECKED;
+		return false;
+	}
+	lw_count(&lane->stats.slices, 1);
+	lw_count(task->op == LW_WRITE ? &lane->stats.tx_bytes : &lane->stats.rx_bytes, task->length);
+	atomic_store_explicit(&task->bytes, task->length, memory_order_relaxed);
+	lw_worker_finish(worker, task, LW_COMPLETED, LW_REASON_NONE, lw_lane_id(lane));
+	return true;
+}
+
+void lw_path_take(struct lw_worker *worker, struct lw_path *path, struct lw_task *task)
+{
+	if (path->quick != NULL && !path->active && do_now(worker, path, task))
+		return;
 	if (path->dead != LW_REASON_NONE) {
 		finish(worker, task, LW_LANE_NONE, path->dead);
 		return;
 	}
+	task->deadline_ms += worker->now_ms;
 	if (!path->timed || before(task->deadline_ms, path->deadline_ms))
 		path->deadline_ms = task->deadline_ms;
 	path->timed = true;
@@ -184,11 +248,6 @@ static bool any_lane_in(const struct lw_path *path, enum lw_lane_state state)
 	return false;
 }
 
-static const struct lw_view *view_of(struct lw_worker *worker, const struct lw_path *path)
-{
-	return atomic_load_explicit(&worker->engine->segments[path->segment].view, memory_order_acquire);
-}
-
 static void take_lanes(struct lw_worker *worker, struct lw_path *path, const struct lw_view *view)
 {
 	uint32_t want = (uint32_t)worker->engine->config.tcp_lanes;
@@ -258,26 +317,6 @@ void lw_path_lane_lost(struct lw_worker *worker, struct lw_path *path, enum lw_r
 				finish(worker, task, LW_LANE_NONE, task->reason);
 		}
 	}
-}
-
-/* Both ranges of a task that is about to be cut. */
-static enum lw_reason check_ranges(struct lw_worker *worker, const struct lw_path *path, const struct lw_task *task)
-{
-	struct lw_engine *engine = worker->engine;
-	const struct lw_rangemap *own = atomic_load_explicit(&engine->memory, memory_order_acquire);
-	const struct lw_view *view = view_of(worker, path);
-	uint32_t access = task->op == LW_READ ? LW_ACCESS_REMOTE_READ : LW_ACCESS_REMOTE_WRITE;
-	const struct lw_range *first;
-
-	if (view == NULL)
-		return LW_REASON_SEGMENT_CLOSED;
-	if (!lw_rangemap_covers(own, task->local, task->length, 0, &first))
-		return LW_REASON_LOCAL_RANGE;
-	if (view->everything)
-		return LW_REASON_NONE;
-	if (!lw_rangemap_covers(path->segment == 0 ? own : view->ranges, task->remote, task->length, access, &first))
-		return LW_REASON_REMOTE_RANGE;
-	return LW_REASON_NONE;
 }
 
 static uint64_t slice_length(struct lw_worker *worker, const struct lw_path *path, const struct lw_lane *lane,
