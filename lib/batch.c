@@ -293,8 +293,15 @@ int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request
 	atomic_store_explicit(&batch->bytes, bytes, memory_order_relaxed);
 	/* Before the worker can end one of them: it compares with submitted to know the last. */
 	atomic_store_explicit(&batch->submitted, submitted + (uint32_t)count, memory_order_release);
-	lw_spsc_push(channel->ring,
-		     (struct lw_run){.batch = index, .task = first, .first = submitted, .count = (uint32_t)count});
+	lw_spsc_push(channel->ring, &(struct lw_run){.batch = index,
+						     .task = first,
+						     .first = submitted,
+						     .count = (uint32_t)count,
+						     .local = (uint64_t)(uintptr_t)requests[0].local,
+						     .remote = requests[0].offset,
+						     .length = requests[0].length,
+						     .segment = requests[0].segment,
+						     .op = requests[0].op});
 	worker = &engine->workers[channel->home];
 	lw_fence_light(); /* with the heavy one of the worker going to sleep */
 	lw_worker_wake(worker);

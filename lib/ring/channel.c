@@ -139,7 +139,7 @@ static int open_channel(struct lw_engine *engine, bool self, struct lw_channel *
 	/* The ring stays with the slot: the next channel in it uses it again. */
 	if (channel->ring == NULL) {
 		struct lw_spsc *ring = aligned_alloc(LW_CACHE_LINE, sizeof(*ring));
-		struct lw_spsc_entry *slots = aligned_alloc(LW_CACHE_LINE, (size * sizeof(*slots) + 63) / 64 * 64);
+		struct lw_spsc_entry *slots = aligned_alloc(LW_CACHE_LINE, size * sizeof(*slots));
 
 		if (ring == NULL || slots == NULL) {
 			free(ring);

@@ -89,7 +89,9 @@ void lw_path_activate(struct lw_worker *worker, struct lw_path *path)
 
 static void finish(struct lw_worker *worker, struct lw_task *task, uint32_t lane, enum lw_reason reason)
 {
-	lw_worker_finish(worker, task, state_of(reason), reason, lane);
+	uint64_t bytes = atomic_load_explicit(&task->bytes, memory_order_relaxed);
+
+	lw_worker_finish(worker, task, task->batch, bytes, state_of(reason), reason, lane);
 }
 
 static void fail_task(struct lw_task *task, enum lw_reason reason)
@@ -121,50 +123,48 @@ static bool covers(struct lw_worker *worker, struct lw_hint *hint, const struct 
 	return true;
 }
 
-/* Both ranges of a task, before a byte moves. */
-static enum lw_reason check_ranges(struct lw_worker *worker, struct lw_path *path, const struct lw_task *task)
+/* Both ranges of a request, before a byte moves. */
+static enum lw_reason check_ranges(struct lw_worker *worker, struct lw_path *path, uint8_t op, uint64_t local,
+				   uint64_t remote, uint64_t length)
 {
 	struct lw_engine *engine = worker->engine;
 	const struct lw_rangemap *own = atomic_load_explicit(&engine->memory, memory_order_acquire);
 	const struct lw_view *view = view_of(worker, path);
-	uint32_t access = task->op == LW_READ ? LW_ACCESS_REMOTE_READ : LW_ACCESS_REMOTE_WRITE;
+	uint32_t access = op == LW_READ ? LW_ACCESS_REMOTE_READ : LW_ACCESS_REMOTE_WRITE;
 
 	if (view == NULL)
 		return LW_REASON_SEGMENT_CLOSED;
-	if (!covers(worker, &worker->local_hint, own, task->local, task->length, 0))
+	if (!covers(worker, &worker->local_hint, own, local, length, 0))
 		return LW_REASON_LOCAL_RANGE;
 	if (view->everything)
 		return LW_REASON_NONE;
-	if (!covers(worker, &path->hint, path->segment == 0 ? own : view->ranges, task->remote, task->length, access))
+	if (!covers(worker, &path->hint, path->segment == 0 ? own : view->ranges, remote, length, access))
 		return LW_REASON_REMOTE_RANGE;
 	return LW_REASON_NONE;
 }
 
-/* Ends a task at once, if the lane's driver can. */
-static bool do_now(struct lw_worker *worker, struct lw_path *path, struct lw_task *task)
+bool lw_path_now(struct lw_worker *worker, struct lw_path *path, const struct lw_run *run, struct lw_task *task)
 {
 	struct lw_lane *lane = path->quick;
-	enum lw_reason reason = check_ranges(worker, path, task);
+	enum lw_reason reason;
 
+	if (lane == NULL || path->active)
+		return false;
+	reason = check_ranges(worker, path, run->op, run->local, run->remote, run->length);
 	if (reason != LW_REASON_NONE) {
-		finish(worker, task, LW_LANE_NONE, reason);
+		lw_worker_finish(worker, task, run->batch, 0, state_of(reason), reason, LW_LANE_NONE);
 		return true;
 	}
-	if (!lane->ops->now(lane, task->op, task->local, task->remote, task->length)) {
-		task->flags |= LW_TASK_CHECKED;
+	if (!lane->ops->now(lane, run->op, run->local, run->remote, run->length))
 		return false;
-	}
 	lw_count(&lane->stats.slices, 1);
-	lw_count(task->op == LW_WRITE ? &lane->stats.tx_bytes : &lane->stats.rx_bytes, task->length);
-	atomic_store_explicit(&task->bytes, task->length, memory_order_relaxed);
-	lw_worker_finish(worker, task, LW_COMPLETED, LW_REASON_NONE, lw_lane_id(lane));
+	lw_count(run->op == LW_WRITE ? &lane->stats.tx_bytes : &lane->stats.rx_bytes, run->length);
+	lw_worker_finish(worker, task, run->batch, run->length, LW_COMPLETED, LW_REASON_NONE, lw_lane_id(lane));
 	return true;
 }
 
 void lw_path_take(struct lw_worker *worker, struct lw_path *path, struct lw_task *task)
 {
-	if (path->quick != NULL && !path->active && do_now(worker, path, task))
-		return;
 	if (path->dead != LW_REASON_NONE) {
 		finish(worker, task, LW_LANE_NONE, path->dead);
 		return;
@@ -349,7 +349,7 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_t
 	struct lw_lane *lane;
 
 	if ((task->flags & (LW_TASK_CHECKED | LW_TASK_FAILED)) == 0) {
-		reason = check_ranges(worker, path, task);
+		reason = check_ranges(worker, path, task->op, task->local, task->remote, task->length);
 		if (reason != LW_REASON_NONE)
 			fail_task(task, reason);
 		task->flags |= LW_TASK_CHECKED;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "lib/ring/spsc.h"
 #include "lib/sched/lane.h"
 
 #define LW_PATH_LANES 16
@@ -58,7 +59,10 @@ struct lw_abort {
 /* Makes an idle path serve the segment's generation. */
 void lw_path_init(struct lw_worker *worker, struct lw_path *path, uint32_t segment, uint32_t gen);
 
-/* Takes a task that was just popped from a ring. */
+/* Ends the request that run copies, and task is, at once if the driver can. False: it was not touched. */
+bool lw_path_now(struct lw_worker *worker, struct lw_path *path, const struct lw_run *run, struct lw_task *task);
+
+/* Takes a task that was just popped from a ring and can't be ended at once. */
 void lw_path_take(struct lw_worker *worker, struct lw_path *path, struct lw_task *task);
 
 /* Cuts and posts what the lanes have credit for. False if nothing is left to do until a lane changes. */

@@ -222,30 +222,53 @@ void lw_worker_tally_flush(struct lw_worker *worker)
 	tally->batch = LW_INDEX_NONE;
 }
 
-static void take_task(struct lw_worker *worker, struct lw_task *task)
+/* Takes the task that run begins with; run has a copy of what it asks. */
+static void take_task(struct lw_worker *worker, const struct lw_run *run, struct lw_task *task)
 {
 	struct lw_engine *engine = worker->engine;
-	struct lw_segment_slot *slot = lw_segment_of(engine, task->segment);
-	uint32_t index = (uint32_t)task->segment & LW_HANDLE_INDEX_MASK;
+	struct lw_segment_slot *slot = lw_segment_of(engine, run->segment);
+	uint32_t index = (uint32_t)run->segment & LW_HANDLE_INDEX_MASK;
 	struct lw_path *path = &worker->paths[index];
 
-	if (task->length == 0) {
-		lw_worker_finish(worker, task, LW_COMPLETED, LW_REASON_NONE, LW_LANE_NONE);
+	if (run->length == 0) {
+		lw_worker_finish(worker, task, run->batch, 0, LW_COMPLETED, LW_REASON_NONE, LW_LANE_NONE);
 		return;
 	}
 	if (slot == NULL) {
-		lw_worker_finish(worker, task, LW_CANCELED, LW_REASON_SEGMENT_CLOSED, LW_LANE_NONE);
+		lw_worker_finish(worker, task, run->batch, 0, LW_CANCELED, LW_REASON_SEGMENT_CLOSED, LW_LANE_NONE);
 		return;
 	}
 	if (path->gen == 0)
 		lw_path_init(worker, path, index,
-			     task->segment == LW_SEGMENT_LOCAL ? 1 : (uint32_t)(task->segment >> 32));
-	lw_path_take(worker, path, task);
+			     run->segment == LW_SEGMENT_LOCAL ? 1 : (uint32_t)(run->segment >> 32));
+	if (!lw_path_now(worker, path, run, task))
+		lw_path_take(worker, path, task);
 }
 
-/* The lines that the end of the batch will write are asked for now: they arrive while its tasks are worked on. */
-static void expect_batch(struct lw_batch *batch)
+/* Steps over the first task of the run and copies what the next one asks. */
+static void step(struct lw_engine *engine, struct lw_run *run)
 {
+	const struct lw_task *task;
+
+	if (--run->count == 0)
+		return;
+	run->task++;
+	/* The next chunk lies elsewhere. */
+	if (++run->first % LW_CHUNK_TASKS == 0)
+		run->task = (uint32_t)(lw_batch_task(engine, &engine->batches[run->batch], run->first) - engine->tasks);
+	task = &engine->tasks[run->task];
+	__builtin_prefetch(task + TASKS_AHEAD, 1);
+	run->local = task->local;
+	run->remote = task->remote;
+	run->length = task->length;
+	run->segment = task->segment;
+	run->op = task->op;
+}
+
+/* The lines that the end of the task and of the batch will write are asked for now, all at once. */
+static void expect_batch(struct lw_batch *batch, struct lw_task *task)
+{
+	__builtin_prefetch(task, 1);
 	__builtin_prefetch(&batch->gen, 0);
 	__builtin_prefetch(&batch->done, 1);
 	__builtin_prefetch(&batch->claimed, 1);
@@ -257,31 +280,14 @@ static bool take_from(struct lw_worker *worker, struct lw_intake *intake)
 	struct lw_run *run = &intake->run;
 	uint32_t budget = INTAKE_BURST;
 
-	while (budget > 0) {
+	for (; budget > 0; budget--) {
 		if (run->count == 0) {
 			if (!lw_spsc_pop(intake->ring, run))
 				break;
-			expect_batch(&engine->batches[run->batch]);
+			expect_batch(&engine->batches[run->batch], &engine->tasks[run->task]);
 		}
-		while (run->count > 0 && budget > 0) {
-			uint32_t lead = LW_CHUNK_TASKS - run->first % LW_CHUNK_TASKS;
-			struct lw_task *task = &engine->tasks[run->task];
-
-			lead = lead < run->count ? lead : run->count;
-			lead = lead < budget ? lead : budget;
-			run->first += lead;
-			run->count -= lead;
-			run->task += lead;
-			budget -= lead;
-			for (; lead > 0; lead--, task++) {
-				__builtin_prefetch(task + TASKS_AHEAD, 1);
-				take_task(worker, task);
-			}
-			/* The next chunk lies elsewhere. */
-			if (run->count > 0 && run->first % LW_CHUNK_TASKS == 0)
-				run->task = (uint32_t)(lw_batch_task(engine, &engine->batches[run->batch], run->first) -
-						       engine->tasks);
-		}
+		take_task(worker, run, &engine->tasks[run->task]);
+		step(engine, run);
 	}
 	return budget != INTAKE_BURST;
 }
@@ -496,9 +502,12 @@ void lw_worker_abandon(struct lw_worker *worker)
 		while (intake->run.count > 0 || lw_spsc_pop(intake->ring, &intake->run)) {
 			struct lw_batch *batch = &engine->batches[intake->run.batch];
 
-			for (; intake->run.count > 0; intake->run.count--)
-				lw_worker_finish(worker, lw_batch_task(engine, batch, intake->run.first++), LW_FAILED,
-						 LW_REASON_SHUTDOWN, LW_LANE_NONE);
+			for (; intake->run.count > 0; intake->run.count--) {
+				struct lw_task *task = lw_batch_task(engine, batch, intake->run.first++);
+
+				lw_worker_finish(worker, task, intake->run.batch, 0, LW_FAILED, LW_REASON_SHUTDOWN,
+						 LW_LANE_NONE);
+			}
 		}
 	}
 	while ((path = TAILQ_FIRST(&worker->live)) != NULL)

@@ -137,19 +137,20 @@ void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io);
 /* Internal to lib/sched: publishes what was counted. */
 void lw_worker_tally_flush(struct lw_worker *worker);
 
-/* Internal to lib/sched: the end of a task, counted for its batch. */
-static inline void lw_worker_finish(struct lw_worker *worker, struct lw_task *task, enum lw_state state,
-				    enum lw_reason reason, uint32_t lane)
+/* Internal to lib/sched: the end of a task of that batch, counted for it. */
+static inline void lw_worker_finish(struct lw_worker *worker, struct lw_task *task, uint32_t batch, uint64_t bytes,
+				    enum lw_state state, enum lw_reason reason, uint32_t lane)
 {
 	struct lw_tally *tally = &worker->tally;
 
-	if (tally->batch != task->batch) {
+	if (tally->batch != batch) {
 		lw_worker_tally_flush(worker);
-		*tally = (struct lw_tally){.batch = task->batch};
+		*tally = (struct lw_tally){.batch = batch};
 	}
 	tally->done++;
 	tally->failed += state != LW_COMPLETED;
-	tally->bytes += atomic_load_explicit(&task->bytes, memory_order_relaxed);
+	tally->bytes += bytes;
+	atomic_store_explicit(&task->bytes, bytes, memory_order_relaxed);
 	/* The task is the reader's from here on. */
 	atomic_store_explicit(&task->outcome, lw_outcome(state, reason, lane), memory_order_release);
 }

@@ -247,7 +247,7 @@ static void bare_ring(void)
 	for (uint32_t i = 1; i <= SAMPLES; i++) {
 		uint64_t t0 = now_ns();
 
-		lw_spsc_push(&echo.ring, (struct lw_run){.first = i, .count = 1});
+		lw_spsc_push(&echo.ring, &(struct lw_run){.first = i & LW_RUN_MASK, .count = 1});
 		while (atomic_load_explicit(&echo.back, memory_order_acquire) != i)
 			rte_pause();
 		values[i - 1] = (double)(now_ns() - t0);
