@@ -109,7 +109,7 @@ void lw_batch_recycle(struct lw_engine *engine, struct lw_batch *batch)
 static bool released(struct lw_batch *batch, uint64_t done)
 {
 	return (done & (LW_DONE_FREE | LW_DONE_QUEUED)) == LW_DONE_FREE &&
-	       (uint32_t)done == atomic_load_explicit(&batch->submitted, memory_order_relaxed);
+	       lw_done_count(done) == atomic_load_explicit(&batch->submitted, memory_order_relaxed);
 }
 
 /* Takes QUEUED off after the owner popped the node. */
@@ -133,16 +133,14 @@ static struct lw_channel *owner_to_tell(struct lw_engine *engine, struct lw_batc
 	return channel;
 }
 
-void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t done, uint32_t failed, uint64_t bytes)
+void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t done, uint32_t failed)
 {
 	struct lw_channel *tell = NULL;
+	uint64_t add = done | (uint64_t)failed << LW_DONE_FAILED_SHIFT, word;
 	uint32_t claimed;
-	uint64_t word;
 
 	if (failed != 0)
 		atomic_fetch_add_explicit(&batch->failed, failed, memory_order_relaxed);
-	if (bytes != 0)
-		atomic_fetch_add_explicit(&batch->bytes, bytes, memory_order_relaxed);
 	claimed = atomic_fetch_add_explicit(&batch->claimed, done, memory_order_acq_rel) + done;
 	if (claimed == atomic_load_explicit(&batch->submitted, memory_order_acquire)) {
 		struct lw_pending_note *note = NULL;
@@ -159,7 +157,7 @@ void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t d
 	}
 	/* The last touch: from here on the slot may be somebody else's. Its memory stays, so a look at waiters is
 	 * harmless. */
-	word = atomic_fetch_add_explicit(&batch->done, done, memory_order_seq_cst) + done;
+	word = atomic_fetch_add_explicit(&batch->done, add, memory_order_seq_cst) + add;
 	if (released(batch, word))
 		lw_batch_recycle(engine, batch);
 	if (atomic_load_explicit(&batch->waiters, memory_order_seq_cst) != 0)
@@ -265,7 +263,8 @@ static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct
 	struct lw_batch *batch;
 	struct lw_worker *worker;
 	struct lw_task *task = NULL;
-	uint32_t submitted, index;
+	uint32_t submitted, index, first = 0;
+	uint64_t bytes = 0;
 	int error;
 
 	batch = lw_batch_of(engine, id);
@@ -289,11 +288,24 @@ static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct
 		task = task == NULL || (submitted + i) % LW_CHUNK_TASKS == 0
 			       ? lw_batch_task(engine, batch, submitted + i)
 			       : task + 1;
+		if (i == 0)
+			first = (uint32_t)(task - engine->tasks);
+		bytes += requests[i].length;
 		fill_task(engine, task, index, &requests[i]);
 	}
+	bytes += atomic_load_explicit(&batch->bytes, memory_order_relaxed);
+	atomic_store_explicit(&batch->bytes, bytes, memory_order_relaxed);
 	/* Before the worker can end one of them: it compares with submitted to know the last. */
 	atomic_store_explicit(&batch->submitted, submitted + (uint32_t)count, memory_order_release);
-	lw_spsc_push(channel->ring, (struct lw_run){.batch = index, .first = submitted, .count = (uint32_t)count});
+	lw_spsc_push(channel->ring, &(struct lw_run){.batch = index,
+						     .task = first,
+						     .first = submitted,
+						     .count = (uint32_t)count,
+						     .local = (uint64_t)(uintptr_t)requests[0].local,
+						     .remote = requests[0].offset,
+						     .length = requests[0].length,
+						     .segment = requests[0].segment,
+						     .op = requests[0].op});
 	worker = &engine->workers[channel->home];
 	lw_fence_light(); /* with the heavy one of the worker going to sleep */
 	lw_worker_wake(worker);
@@ -321,18 +333,34 @@ static uint32_t batch_state(uint32_t tasks, uint32_t done, uint32_t failed)
 	return failed == 0 ? LW_COMPLETED : LW_FAILED;
 }
 
+/* Known without looking at the tasks, unless some failed. */
+static uint64_t batch_bytes(struct lw_engine *engine, struct lw_batch *batch, const struct lw_batch_status *status)
+{
+	uint64_t bytes = 0;
+
+	if (status->state == LW_PENDING)
+		return 0;
+	if (status->failed == 0)
+		return atomic_load_explicit(&batch->bytes, memory_order_relaxed);
+	for (uint32_t i = 0; i < status->tasks; i++)
+		bytes += atomic_load_explicit(&lw_batch_task(engine, batch, i)->bytes, memory_order_relaxed);
+	return bytes;
+}
+
 /* Reads a batch that may be freed meanwhile: -EBADF if its generation changed while it was read. */
 static int read_status(struct lw_engine *engine, lw_batch_t id, struct lw_batch_status *status)
 {
 	struct lw_batch *batch = lw_batch_of(engine, id);
+	uint64_t done;
 
 	if (batch == NULL)
 		return lw_fail_static(-EBADF, stale_batch);
-	status->done = (uint32_t)atomic_load_explicit(&batch->done, memory_order_seq_cst);
+	done = atomic_load_explicit(&batch->done, memory_order_seq_cst);
+	status->done = lw_done_count(done);
+	status->failed = lw_done_failed(done);
 	status->tasks = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
-	status->failed = atomic_load_explicit(&batch->failed, memory_order_relaxed);
-	status->bytes = atomic_load_explicit(&batch->bytes, memory_order_relaxed);
 	status->state = batch_state(status->tasks, status->done, status->failed);
+	status->bytes = batch_bytes(engine, batch, status);
 	atomic_thread_fence(memory_order_acquire);
 	if (atomic_load_explicit(&batch->gen, memory_order_relaxed) != (uint32_t)(id >> 32))
 		return lw_fail_static(-EBADF, stale_batch);
@@ -519,7 +547,7 @@ int lw_batch_free(struct lw_engine *engine, lw_batch_t id)
 	done = atomic_load_explicit(&batch->done, memory_order_acquire);
 	/* Tasks are seen to end a moment before they are counted: who polls task by task may free as soon as he saw the
 	 * last. */
-	for (uint32_t i = 0; (uint32_t)done != submitted && i < submitted; i++) {
+	for (uint32_t i = 0; lw_done_count(done) != submitted && i < submitted; i++) {
 		uint32_t outcome =
 			atomic_load_explicit(&lw_batch_task(engine, batch, i)->outcome, memory_order_acquire);
 
@@ -531,7 +559,8 @@ int lw_batch_free(struct lw_engine *engine, lw_batch_t id)
 						     memory_order_relaxed))
 		return lw_fail_static(-EBADF, stale_batch);
 	/* With tasks that are not counted yet the worker takes the note, before it counts them. */
-	note = (uint32_t)done == submitted ? atomic_exchange_explicit(&batch->note, NULL, memory_order_acq_rel) : NULL;
+	note = lw_done_count(done) == submitted ? atomic_exchange_explicit(&batch->note, NULL, memory_order_acq_rel)
+						: NULL;
 	if (note != NULL)
 		lw_notify_batch_ended(engine, note, false);
 	done = atomic_fetch_or_explicit(&batch->done, LW_DONE_FREE, memory_order_acq_rel) | LW_DONE_FREE;

@@ -22,7 +22,7 @@ enum lw_poll_mode {
  * X(kind, name, default, min, max, unit or words, help) */
 #define LW_CONFIG_KEYS(X)                                                                                              \
 	X(T, metadata, "P2PHANDSHAKE", 1, 255, "", "how peers are found; this version knows P2PHANDSHAKE")             \
-	X(T, drivers, "shm,tcp,null", 0, 255, "", "drivers that may be used, separated by commas")                         \
+	X(T, drivers, "shm,tcp,null", 0, 255, "", "drivers that may be used, separated by commas")                     \
 	X(N, workers, "1", 1, 64, "threads", "worker threads; no effect with poll = caller")                           \
 	X(T, cpus, "", 0, 255, "", "CPUs for the workers, as 0-3,8; empty: chosen among those the process may use")    \
 	X(E, poll, "adaptive", 0, 0, "busy|adaptive|caller",                                                           \

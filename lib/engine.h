@@ -174,7 +174,7 @@ void lw_batch_recycle(struct lw_engine *engine, struct lw_batch *batch);
 /* The owner popped the batch's node. */
 void lw_batch_unqueue(struct lw_engine *engine, struct lw_batch *batch);
 /* A worker counted tasks as ended. The worker's thread. */
-void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t done, uint32_t failed, uint64_t bytes);
+void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t done, uint32_t failed);
 
 /* cancel.c */
 int lw_cancel_init(struct lw_engine *engine);

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <rte_rcu_qsbr.h>
-
 struct lw_retired {
 	struct lw_retired *next;
 	void *memory;
@@ -74,9 +72,4 @@ void lw_rcu_online(struct lw_rcu *rcu, uint32_t reader)
 void lw_rcu_offline(struct lw_rcu *rcu, uint32_t reader)
 {
 	rte_rcu_qsbr_thread_offline(rcu->qsbr, reader);
-}
-
-void lw_rcu_quiescent(struct lw_rcu *rcu, uint32_t reader)
-{
-	rte_rcu_qsbr_quiescent(rcu->qsbr, reader);
 }

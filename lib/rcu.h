@@ -8,7 +8,8 @@
 
 #include <stdint.h>
 
-struct rte_rcu_qsbr;
+#include <rte_rcu_qsbr.h>
+
 struct lw_retired;
 
 struct lw_rcu {
@@ -28,6 +29,9 @@ void lw_rcu_retire(struct lw_rcu *rcu, void *memory, void (*release)(void *memor
 /* Readers, by worker. online before the first read, offline before a sleep, quiescent once a pass. */
 void lw_rcu_online(struct lw_rcu *rcu, uint32_t reader);
 void lw_rcu_offline(struct lw_rcu *rcu, uint32_t reader);
-void lw_rcu_quiescent(struct lw_rcu *rcu, uint32_t reader);
+static inline void lw_rcu_quiescent(struct lw_rcu *rcu, uint32_t reader)
+{
+	rte_rcu_qsbr_quiescent(rcu->qsbr, reader);
+}
 
 #endif

@@ -29,6 +29,16 @@ static void null_lane_close(struct lw_lane *lane)
 	(void)lane;
 }
 
+static bool null_now(struct lw_lane *lane, uint8_t op, uint64_t local, uint64_t remote, uint64_t length)
+{
+	(void)lane;
+	(void)op;
+	(void)local;
+	(void)remote;
+	(void)length;
+	return true;
+}
+
 static void null_post(struct lw_lane *lane, struct lw_slice *slice)
 {
 	lw_slice_done(lane, slice, LW_REASON_NONE);
@@ -54,6 +64,7 @@ const struct lw_driver_ops lw_null_ops = {
 	.close = null_close,
 	.lane_open = null_lane_open,
 	.lane_close = null_lane_close,
+	.now = null_now,
 	.post = null_post,
 	.flush = null_flush,
 	.unpost = null_unpost,

@@ -9,7 +9,7 @@
 #include "lib/engine.h"
 
 #define CREDITS 1024u
-#define AT_ONCE (16u * 1024)     /* a slice up to this is copied where it is posted */
+#define AT_ONCE (16u * 1024)     /* a request up to this is copied at once, if none is before it */
 #define PASS_BYTES (256u * 1024) /* copied in one pass, so that the worker's other lanes get their turn */
 
 /* A worker's lanes with slices that wait for their copy. */
@@ -81,16 +81,21 @@ static void shm_lane_close(struct lw_lane *lane)
 	own->next = NULL;
 }
 
-static void copy(const struct lw_slice *slice, uint64_t from, uint64_t length)
+static void copy(uint8_t op, uint64_t local, uint64_t remote, uint64_t length)
 {
-	void *local = (void *)(uintptr_t)(slice->local + from);
-	void *remote = (void *)(uintptr_t)(slice->remote + from);
-
 	/* Both may be the same memory. */
-	if (slice->op == LW_WRITE)
-		memmove(remote, local, length);
+	if (op == LW_WRITE)
+		memmove((void *)(uintptr_t)remote, (void *)(uintptr_t)local, length);
 	else
-		memmove(local, remote, length);
+		memmove((void *)(uintptr_t)local, (void *)(uintptr_t)remote, length);
+}
+
+static bool shm_now(struct lw_lane *lane, uint8_t op, uint64_t local, uint64_t remote, uint64_t length)
+{
+	if (length > AT_ONCE || own_of(lane)->next != NULL)
+		return false;
+	copy(op, local, remote, length);
+	return true;
 }
 
 static void shm_post(struct lw_lane *lane, struct lw_slice *slice)
@@ -100,13 +105,9 @@ static void shm_post(struct lw_lane *lane, struct lw_slice *slice)
 
 	if (own->next != NULL)
 		return;
-	if (slice->length <= AT_ONCE) {
-		copy(slice, 0, slice->length);
-		lw_slice_done(lane, slice, LW_REASON_NONE);
-		return;
-	}
 	own->next = slice;
 	own->copied = 0;
+	lw_worker_want(lane->worker, lane->driver);
 	LIST_INSERT_HEAD(&worker->busy, own, link);
 }
 
@@ -131,7 +132,7 @@ static uint64_t work(struct shm_lane *own, uint64_t budget)
 		uint64_t here = left < budget ? left : budget;
 
 		slice->started = true;
-		copy(slice, own->copied, here);
+		copy(slice->op, slice->local + own->copied, slice->remote + own->copied, here);
 		own->copied += here;
 		budget -= here;
 		if (here < left)
@@ -157,7 +158,7 @@ static bool shm_poll(void *worker_context)
 		next = LIST_NEXT(own, link);
 		budget = work(own, budget);
 	}
-	return true;
+	return !LIST_EMPTY(&worker->busy);
 }
 
 const struct lw_driver_ops lw_shm_ops = {
@@ -171,6 +172,7 @@ const struct lw_driver_ops lw_shm_ops = {
 	.worker_close = shm_worker_close,
 	.lane_open = shm_lane_open,
 	.lane_close = shm_lane_close,
+	.now = shm_now,
 	.post = shm_post,
 	.flush = shm_flush,
 	.unpost = shm_unpost,

@@ -26,6 +26,7 @@ void tcp_sock_wake(struct tcp_sock *sock)
 		return;
 	sock->ready = true;
 	sock->worker->ready_count++;
+	lw_worker_want(sock->worker->worker, sock->worker->driver);
 	TAILQ_INSERT_TAIL(&sock->worker->ready, sock, link);
 }
 
@@ -263,7 +264,7 @@ static bool tcp_poll(void *worker_context)
 		sleep_sock(sock);
 		sock->work(sock);
 	}
-	return true;
+	return own->ready_count != 0;
 }
 
 const struct lw_driver_ops lw_tcp_ops = {

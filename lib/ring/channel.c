@@ -160,7 +160,7 @@ static int open_channel(struct lw_engine *engine, bool self, struct lw_channel *
 	/* The ring stays with the slot: the next channel in it uses it again. */
 	if (channel->ring == NULL) {
 		struct lw_spsc *ring = aligned_alloc(LW_CACHE_LINE, sizeof(*ring));
-		struct lw_run *slots = calloc(size, sizeof(*slots));
+		struct lw_spsc_entry *slots = aligned_alloc(LW_CACHE_LINE, size * sizeof(*slots));
 
 		if (ring == NULL || slots == NULL) {
 			free(ring);
@@ -171,7 +171,7 @@ static int open_channel(struct lw_engine *engine, bool self, struct lw_channel *
 		lw_spsc_init(ring, slots, size);
 		channel->ring = ring;
 	} else {
-		lw_spsc_init(channel->ring, channel->ring->slots, size);
+		lw_spsc_init(channel->ring, channel->ring->entries, size);
 	}
 	error = lw_worker_call(&engine->workers[channel->home], attach, channel, NULL, CLOSE_MS);
 	if (error != 0) {
@@ -198,7 +198,7 @@ void lw_channel_fini(struct lw_channel *channel)
 	if (fd >= 0)
 		close(fd);
 	if (channel->ring != NULL) {
-		free(channel->ring->slots);
+		free(channel->ring->entries);
 		free(channel->ring);
 		channel->ring = NULL;
 	}
@@ -340,7 +340,8 @@ static size_t take_ended(struct lw_channel *channel, struct lw_completion *out, 
 	while (taken < max && channel->ready != NULL) {
 		struct lw_batch *batch = batch_of_node(channel->ready);
 		uint32_t submitted = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
-		uint32_t done = (uint32_t)atomic_load_explicit(&batch->done, memory_order_acquire);
+		uint64_t word = atomic_load_explicit(&batch->done, memory_order_acquire);
+		uint32_t done = lw_done_count(word);
 
 		/* The worker is about to count it, and wakes us then. */
 		if (done != submitted && done != atomic_load_explicit(&batch->claimed, memory_order_acquire))
@@ -353,7 +354,7 @@ static size_t take_ended(struct lw_channel *channel, struct lw_completion *out, 
 					   (uint32_t)(batch - engine->batches)),
 			.user = batch->user,
 			.tasks = done,
-			.failed = atomic_load_explicit(&batch->failed, memory_order_relaxed),
+			.failed = lw_done_failed(word),
 		};
 		lw_batch_unqueue(engine, batch);
 	}

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Submission ring: one producer (the channel's owner), one consumer (the worker). Fixed 16-byte entries.
+/* Submission ring: one producer (the channel's owner), one consumer (the worker). An entry is a cache line: a run of
+ * tasks of one batch, and a copy of what the first one asks, so that a single request reaches the worker with one line.
  *
- * Each side keeps a copy of the other side's index and looks again only when the copy says "full" or "empty", so that
- * an operation costs a cache-line transfer once per lap and not once per entry (rte_ring reads the other index each
- * time).
+ * An entry carries the number of its lap, so the consumer looks at the entry itself and not at an index that the
+ * producer writes. The producer keeps a copy of the consumer's index and looks again only when the copy says "full".
+ * (rte_ring reads the other side's index on each call.)
  *
  *   space, push   the producer   wait-free
- *   pop           the consumer   wait-free
+ *   pop, empty    the consumer   wait-free
  *
- * Linearisation points: the store of tail (P) and the store of head (C). The consumer's load of tail (acquire) pairs
- * with P, so it sees the entries, and the tasks they point to, as written. The producer's load of head (acquire) pairs
- * with C, so it overwrites no entry that is still being read.
+ * Linearisation points: the store of an entry's first word (P) and the store of head (C). The consumer's load of that
+ * word (acquire) pairs with P, so it sees the rest of the entry, and the tasks it points to, as written. The producer's
+ * load of head (acquire) pairs with C, so it overwrites no entry that is still being read.
  */
 #ifndef LW_RING_SPSC_H
 #define LW_RING_SPSC_H
@@ -26,66 +27,111 @@
 /* Tasks [first, first + count) of one batch. */
 struct lw_run {
 	uint32_t batch; /* index of the batch's slot */
-	uint32_t first;
-	uint32_t count;
-	uint32_t reserved;
+	uint32_t task;  /* index of the first task in the slab */
+	uint32_t first; /* its number in the batch, below 2^20 */
+	uint32_t count; /* 1 .. 2^20 - 1 */
+	/* what the first task asks */
+	uint64_t local, remote, length;
+	uint64_t segment;
+	uint8_t op;
 };
-static_assert(sizeof(struct lw_run) == 16, "four entries a cache line");
+
+#define LW_RUN_BITS 20u /* of first and of count, in an entry's first word; the lap has the rest */
+#define LW_RUN_MASK ((UINT32_C(1) << LW_RUN_BITS) - 1)
+
+struct lw_spsc_entry {
+	alignas(LW_CACHE_LINE) _Atomic uint64_t what; /* first | count << 20 | lap << 40 */
+	uint32_t batch, task;
+	uint64_t local, remote, length, segment;
+	uint8_t op;
+};
+static_assert(sizeof(struct lw_spsc_entry) == LW_CACHE_LINE, "an entry is a cache line");
 
 struct lw_spsc {
-	alignas(LW_CACHE_LINE) _Atomic uint32_t tail; /* written by the producer */
+	alignas(LW_CACHE_LINE) uint32_t tail; /* the producer's own */
 	uint32_t head_seen;
 	alignas(LW_CACHE_LINE) _Atomic uint32_t head; /* written by the consumer */
-	uint32_t tail_seen;
-	alignas(LW_CACHE_LINE) uint32_t mask; /* constant */
-	struct lw_run *slots;
+	alignas(LW_CACHE_LINE) uint32_t mask;         /* constant */
+	uint32_t shift;
+	struct lw_spsc_entry *entries;
 };
 static_assert(sizeof(struct lw_spsc) == 3 * LW_CACHE_LINE, "one line a side, one for constants");
 
-/* slots has size entries; size is a power of two. Before the ring is shared. */
-static inline void lw_spsc_init(struct lw_spsc *ring, struct lw_run *slots, uint32_t size)
+/* The lap of an index: never that of the entry it replaces. */
+static inline uint64_t lw_spsc_lap(const struct lw_spsc *ring, uint32_t index)
+{
+	return ((uint64_t)(index >> ring->shift) + 1) & ((UINT64_C(1) << 24) - 1);
+}
+
+/* entries has room for size, a power of two. Before the ring is shared. */
+static inline void lw_spsc_init(struct lw_spsc *ring, struct lw_spsc_entry *entries, uint32_t size)
 {
 	assert(size != 0 && (size & (size - 1)) == 0);
-	atomic_init(&ring->tail, 0);
-	atomic_init(&ring->head, 0);
+	ring->tail = 0;
 	ring->head_seen = 0;
-	ring->tail_seen = 0;
+	atomic_init(&ring->head, 0);
 	ring->mask = size - 1;
-	ring->slots = slots;
+	ring->shift = (uint32_t)__builtin_ctz(size);
+	ring->entries = entries;
+	for (uint32_t i = 0; i < size; i++)
+		atomic_init(&entries[i].what, 0);
 }
 
 /* Entries that push would take now: at least want, or all there are. */
 static inline uint32_t lw_spsc_space(struct lw_spsc *ring, uint32_t want)
 {
-	uint32_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
-	uint32_t space = ring->mask + 1 - (tail - ring->head_seen);
+	uint32_t space = ring->mask + 1 - (ring->tail - ring->head_seen);
 
 	if (space < want) {
 		ring->head_seen = atomic_load_explicit(&ring->head, memory_order_acquire); /* pairs with C */
-		space = ring->mask + 1 - (tail - ring->head_seen);
+		space = ring->mask + 1 - (ring->tail - ring->head_seen);
 	}
 	return space;
 }
 
 /* The caller made sure of space. */
-static inline void lw_spsc_push(struct lw_spsc *ring, struct lw_run run)
+static inline void lw_spsc_push(struct lw_spsc *ring, const struct lw_run *run)
 {
-	uint32_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
+	struct lw_spsc_entry *entry = &ring->entries[ring->tail & ring->mask];
+	uint64_t lap = lw_spsc_lap(ring, ring->tail);
 
-	ring->slots[tail & ring->mask] = run;
-	atomic_store_explicit(&ring->tail, tail + 1, memory_order_release); /* P */
+	entry->batch = run->batch;
+	entry->task = run->task;
+	entry->local = run->local;
+	entry->remote = run->remote;
+	entry->length = run->length;
+	entry->segment = run->segment;
+	entry->op = run->op;
+	atomic_store_explicit(&entry->what, run->first | (uint64_t)run->count << LW_RUN_BITS | lap << (2 * LW_RUN_BITS),
+			      memory_order_release); /* P */
+	ring->tail++;
+}
+
+static inline bool lw_spsc_empty(struct lw_spsc *ring)
+{
+	uint32_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+	uint64_t what = atomic_load_explicit(&ring->entries[head & ring->mask].what, memory_order_acquire);
+
+	return what >> (2 * LW_RUN_BITS) != lw_spsc_lap(ring, head);
 }
 
 static inline bool lw_spsc_pop(struct lw_spsc *ring, struct lw_run *run)
 {
 	uint32_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+	const struct lw_spsc_entry *entry = &ring->entries[head & ring->mask];
+	uint64_t what = atomic_load_explicit(&entry->what, memory_order_acquire); /* pairs with P */
 
-	if (head == ring->tail_seen) {
-		ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire); /* pairs with P */
-		if (head == ring->tail_seen)
-			return false;
-	}
-	*run = ring->slots[head & ring->mask];
+	if (what >> (2 * LW_RUN_BITS) != lw_spsc_lap(ring, head))
+		return false;
+	*run = (struct lw_run){.batch = entry->batch,
+			       .task = entry->task,
+			       .first = (uint32_t)what & LW_RUN_MASK,
+			       .count = (uint32_t)(what >> LW_RUN_BITS) & LW_RUN_MASK,
+			       .local = entry->local,
+			       .remote = entry->remote,
+			       .length = entry->length,
+			       .segment = entry->segment,
+			       .op = entry->op};
 	atomic_store_explicit(&ring->head, head + 1, memory_order_release); /* C */
 	return true;
 }

@@ -45,6 +45,8 @@ struct lw_driver_ops {
 	int (*lane_open)(struct lw_lane *lane, const struct lw_view *view);
 	/* Drops the connection. When it returns, no memory of the lane's slices is or will be touched from here. */
 	void (*lane_close)(struct lw_lane *lane);
+	/* Moves a small request whole and at once, without a slice. May be NULL. False: it was not touched, post it. */
+	bool (*now)(struct lw_lane *lane, uint8_t op, uint64_t local, uint64_t remote, uint64_t length);
 	/* Takes a slice, the last one of lane->inflight; bytes may move now or in flush. Ends in lw_slice_done. */
 	void (*post)(struct lw_lane *lane, struct lw_slice *slice);
 	/* Called once after one or more posts. */
@@ -53,7 +55,8 @@ struct lw_driver_ops {
 	bool (*unpost)(struct lw_lane *lane, struct lw_slice *slice);
 	/* Stops serving peers inside [addr, end): when it returns, no byte there is or will be touched for a peer. */
 	void (*revoke)(void *worker_context, uint64_t addr, uint64_t end);
-	/* Moves what can be moved now. True if something was done, or if it wants to be called again soon. */
+	/* Moves what can be moved now. Called in a pass after lw_worker_want, in each pass while it returns true, and
+	 * once a millisecond. May be NULL. */
 	bool (*poll)(void *worker_context);
 };
 

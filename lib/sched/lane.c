@@ -27,6 +27,8 @@ void lw_lane_up(struct lw_lane *lane)
 	lane->ever_up = true;
 	lane->backoff_ms = 0;
 	lane->kill = false;
+	if (lane->ops->now != NULL)
+		lane->path->quick = lane;
 	lw_count(&lane->stats.connects, 1);
 	lw_path_activate(lane->worker, lane->path);
 }
@@ -66,6 +68,8 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 	set_state(lane, LW_LANE_DOWN);
 	lane->kill = false;
 	lane->ops->lane_close(lane);
+	if (path->quick == lane)
+		path->quick = NULL;
 	if (reason == LW_REASON_RESTARTED)
 		path->dead = reason;
 	while ((slice = TAILQ_FIRST(&lane->inflight)) != NULL) {

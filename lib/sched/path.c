@@ -89,7 +89,9 @@ void lw_path_activate(struct lw_worker *worker, struct lw_path *path)
 
 static void finish(struct lw_worker *worker, struct lw_task *task, uint32_t lane, enum lw_reason reason)
 {
-	lw_worker_finish(worker, task, state_of(reason), reason, lane);
+	uint64_t bytes = atomic_load_explicit(&task->bytes, memory_order_relaxed);
+
+	lw_worker_finish(worker, task, task->batch, bytes, state_of(reason), reason, lane);
 }
 
 static void fail_task(struct lw_task *task, enum lw_reason reason)
@@ -100,12 +102,74 @@ static void fail_task(struct lw_task *task, enum lw_reason reason)
 	task->reason = (uint8_t)reason;
 }
 
-void lw_path_add(struct lw_worker *worker, struct lw_path *path, struct lw_task *task)
+static const struct lw_view *view_of(struct lw_worker *worker, const struct lw_path *path)
+{
+	return atomic_load_explicit(&worker->engine->segments[path->segment].view, memory_order_acquire);
+}
+
+/* As lw_rangemap_covers, with the answer of the last time at hand. */
+static bool covers(struct lw_worker *worker, struct lw_hint *hint, const struct lw_rangemap *map, uint64_t addr,
+		   uint64_t length, uint32_t access)
+{
+	const struct lw_range *first;
+
+	if (hint->pass == worker->passes && addr >= hint->addr && addr + length <= hint->end &&
+	    (hint->access & access) == access)
+		return true;
+	if (!lw_rangemap_covers(map, addr, length, access, &first))
+		return false;
+	*hint = (struct lw_hint){
+		.addr = first->addr, .end = first->end, .access = first->access, .pass = worker->passes};
+	return true;
+}
+
+/* Both ranges of a request, before a byte moves. */
+static enum lw_reason check_ranges(struct lw_worker *worker, struct lw_path *path, uint8_t op, uint64_t local,
+				   uint64_t remote, uint64_t length)
+{
+	struct lw_engine *engine = worker->engine;
+	const struct lw_rangemap *own = atomic_load_explicit(&engine->memory, memory_order_acquire);
+	const struct lw_view *view = view_of(worker, path);
+	uint32_t access = op == LW_READ ? LW_ACCESS_REMOTE_READ : LW_ACCESS_REMOTE_WRITE;
+
+	if (view == NULL)
+		return LW_REASON_SEGMENT_CLOSED;
+	if (!covers(worker, &worker->local_hint, own, local, length, 0))
+		return LW_REASON_LOCAL_RANGE;
+	if (view->everything)
+		return LW_REASON_NONE;
+	if (!covers(worker, &path->hint, path->segment == 0 ? own : view->ranges, remote, length, access))
+		return LW_REASON_REMOTE_RANGE;
+	return LW_REASON_NONE;
+}
+
+bool lw_path_now(struct lw_worker *worker, struct lw_path *path, const struct lw_run *run, struct lw_task *task)
+{
+	struct lw_lane *lane = path->quick;
+	enum lw_reason reason;
+
+	if (lane == NULL || path->active)
+		return false;
+	reason = check_ranges(worker, path, run->op, run->local, run->remote, run->length);
+	if (reason != LW_REASON_NONE) {
+		lw_worker_finish(worker, task, run->batch, 0, state_of(reason), reason, LW_LANE_NONE);
+		return true;
+	}
+	if (!lane->ops->now(lane, run->op, run->local, run->remote, run->length))
+		return false;
+	lw_count(&lane->stats.slices, 1);
+	lw_count(run->op == LW_WRITE ? &lane->stats.tx_bytes : &lane->stats.rx_bytes, run->length);
+	lw_worker_finish(worker, task, run->batch, run->length, LW_COMPLETED, LW_REASON_NONE, lw_lane_id(lane));
+	return true;
+}
+
+void lw_path_take(struct lw_worker *worker, struct lw_path *path, struct lw_task *task)
 {
 	if (path->dead != LW_REASON_NONE) {
 		finish(worker, task, LW_LANE_NONE, path->dead);
 		return;
 	}
+	task->deadline_ms += worker->now_ms;
 	if (!path->timed || before(task->deadline_ms, path->deadline_ms))
 		path->deadline_ms = task->deadline_ms;
 	path->timed = true;
@@ -184,11 +248,6 @@ static bool any_lane_in(const struct lw_path *path, enum lw_lane_state state)
 	return false;
 }
 
-static const struct lw_view *view_of(struct lw_worker *worker, const struct lw_path *path)
-{
-	return atomic_load_explicit(&worker->engine->segments[path->segment].view, memory_order_acquire);
-}
-
 static void take_lanes(struct lw_worker *worker, struct lw_path *path, const struct lw_view *view)
 {
 	uint32_t want = (uint32_t)worker->engine->config.tcp_lanes;
@@ -260,26 +319,6 @@ void lw_path_lane_lost(struct lw_worker *worker, struct lw_path *path, enum lw_r
 	}
 }
 
-/* Both ranges of a task that is about to be cut. */
-static enum lw_reason check_ranges(struct lw_worker *worker, const struct lw_path *path, const struct lw_task *task)
-{
-	struct lw_engine *engine = worker->engine;
-	const struct lw_rangemap *own = atomic_load_explicit(&engine->memory, memory_order_acquire);
-	const struct lw_view *view = view_of(worker, path);
-	uint32_t access = task->op == LW_READ ? LW_ACCESS_REMOTE_READ : LW_ACCESS_REMOTE_WRITE;
-	const struct lw_range *first;
-
-	if (view == NULL)
-		return LW_REASON_SEGMENT_CLOSED;
-	if (!lw_rangemap_covers(own, task->local, task->length, 0, &first))
-		return LW_REASON_LOCAL_RANGE;
-	if (view->everything)
-		return LW_REASON_NONE;
-	if (!lw_rangemap_covers(path->segment == 0 ? own : view->ranges, task->remote, task->length, access, &first))
-		return LW_REASON_REMOTE_RANGE;
-	return LW_REASON_NONE;
-}
-
 static uint64_t slice_length(struct lw_worker *worker, const struct lw_path *path, const struct lw_lane *lane,
 			     const struct lw_task *task, uint64_t cut)
 {
@@ -310,7 +349,7 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_t
 	struct lw_lane *lane;
 
 	if ((task->flags & (LW_TASK_CHECKED | LW_TASK_FAILED)) == 0) {
-		reason = check_ranges(worker, path, task);
+		reason = check_ranges(worker, path, task->op, task->local, task->remote, task->length);
 		if (reason != LW_REASON_NONE)
 			fail_task(task, reason);
 		task->flags |= LW_TASK_CHECKED;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "lib/ring/spsc.h"
 #include "lib/sched/lane.h"
 
 #define LW_PATH_LANES 16
@@ -19,12 +20,21 @@ struct lw_task_list {
 	uint64_t cut;        /* bytes of the head task that were cut into slices */
 };
 
+/* The range that answered last: mostly it answers the next request of the same pass, too. */
+struct lw_hint {
+	uint64_t addr, end;
+	uint32_t access;
+	uint32_t pass; /* of the worker; ranges may be gone after a pass */
+};
+
 struct lw_path {
 	uint32_t segment; /* index of the slot */
 	uint32_t gen;     /* of the segment that it serves; 0: idle */
 	uint32_t lanes;
-	uint32_t inflight;    /* slices on its lanes */
-	uint32_t deadline_ms; /* no task's deadline is before; valid if timed */
+	uint32_t inflight;     /* slices on its lanes */
+	struct lw_lane *quick; /* up, and its driver may move small requests at once; NULL: none */
+	struct lw_hint hint;   /* of the peer's ranges */
+	uint32_t deadline_ms;  /* no task's deadline is before; valid if timed */
 	bool timed;
 	bool active;                    /* in the worker's list of paths with work */
 	enum lw_reason dead;            /* not NONE: every request ends with it until the segment is opened again */
@@ -49,8 +59,11 @@ struct lw_abort {
 /* Makes an idle path serve the segment's generation. */
 void lw_path_init(struct lw_worker *worker, struct lw_path *path, uint32_t segment, uint32_t gen);
 
-/* Takes a task that was just popped from a ring. */
-void lw_path_add(struct lw_worker *worker, struct lw_path *path, struct lw_task *task);
+/* Ends the request that run copies, and task is, at once if the driver can. False: it was not touched. */
+bool lw_path_now(struct lw_worker *worker, struct lw_path *path, const struct lw_run *run, struct lw_task *task);
+
+/* Takes a task that was just popped from a ring and can't be ended at once. */
+void lw_path_take(struct lw_worker *worker, struct lw_path *path, struct lw_task *task);
 
 /* Cuts and posts what the lanes have credit for. False if nothing is left to do until a lane changes. */
 bool lw_path_pump(struct lw_worker *worker, struct lw_path *path);

@@ -58,11 +58,22 @@ static inline uint32_t lw_outcome(uint32_t state, uint32_t reason, uint32_t lane
 	return state | reason << 8 | lane << 16;
 }
 
-/* The batch's count of ended tasks is a word with two more holders of the slot in it. Whoever makes the word
- * {submitted, FREE, not QUEUED} gives the slot back: exactly one can. */
-#define LW_DONE_COUNT UINT64_C(0x00000000ffffffff)
+/* The batch's counts of ended tasks and of those that did not complete are a word with two more holders of the slot in
+ * it. Whoever makes the word {submitted, FREE, not QUEUED} gives the slot back: exactly one can. */
+#define LW_DONE_FAILED_SHIFT 32
+#define LW_DONE_FAILED_MASK UINT32_C(0x00ffffff)
 #define LW_DONE_QUEUED (UINT64_C(1) << 62) /* its node is in the channel's inbox or ready list */
 #define LW_DONE_FREE (UINT64_C(1) << 63)   /* the application freed it */
+
+static inline uint32_t lw_done_count(uint64_t done)
+{
+	return (uint32_t)done;
+}
+
+static inline uint32_t lw_done_failed(uint64_t done)
+{
+	return (uint32_t)(done >> LW_DONE_FAILED_SHIFT) & LW_DONE_FAILED_MASK;
+}
 
 struct lw_pending_note;
 
@@ -76,15 +87,18 @@ struct lw_batch {
 	uint32_t channel; /* index of the owner */
 	uint32_t channel_gen;
 	_Atomic(struct lw_pending_note *) note;
-	/* written by workers */
+	_Atomic uint64_t bytes; /* of all tasks submitted */
+	/* written by workers, and polled by the application: nothing else may share this line */
 	alignas(64) _Atomic uint64_t done;
-	_Atomic uint64_t bytes;
-	_Atomic uint32_t claimed; /* as done's count, but raised before the batch is touched for the last time */
-	_Atomic uint32_t failed;
 	_Atomic uint32_t waiters; /* threads asleep on done's low word */
+	/* written by workers */
+	alignas(64) _Atomic uint32_t
+		claimed;         /* as done's count, but raised before the batch is touched for the last time */
+	_Atomic uint32_t failed; /* raised before claimed: what the one who claims the last task must know */
 	struct lw_inbox_node node;
 	/* chunk numbers of the tasks, or of directories when there are more than 512 */
 	alignas(64) _Atomic uint32_t dir[LW_DIR_DIRECT];
 };
+static_assert(LW_BATCH_MAX_TASKS <= LW_DONE_FAILED_MASK, "all tasks of a batch may fail");
 
 #endif

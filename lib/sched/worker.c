@@ -20,7 +20,8 @@
 
 #define EVENTS_MAX 64
 #define INTAKE_BURST 512   /* tasks taken from one ring in one pass */
-#define CLOCK_EVERY 16     /* passes between two looks at the clock while there is work */
+#define TASKS_AHEAD 4      /* tasks whose cache lines are asked for ahead */
+#define CLOCK_EVERY 16     /* passes between two looks at the clock: under a microsecond when there is nothing to do */
 #define COLD_POLL_NS 50000 /* between two looks at sockets that nothing is expected from */
 #define HOT_NS 1000000     /* sockets are asked each pass for so long after they had something */
 #define SLEEP_BUSY_MS 2    /* longest sleep while something is under way */
@@ -217,46 +218,60 @@ void lw_worker_tally_flush(struct lw_worker *worker)
 	lw_count(&worker->bytes, tally->bytes);
 	if (tally->failed != 0)
 		lw_count(&worker->failed, tally->failed);
-	lw_batch_ended(engine, &engine->batches[tally->batch], tally->done, tally->failed, tally->bytes);
+	lw_batch_ended(engine, &engine->batches[tally->batch], tally->done, tally->failed);
 	tally->batch = LW_INDEX_NONE;
 }
 
-void lw_worker_finish(struct lw_worker *worker, struct lw_task *task, enum lw_state state, enum lw_reason reason,
-		      uint32_t lane)
-{
-	struct lw_tally *tally = &worker->tally;
-
-	if (tally->batch != task->batch) {
-		lw_worker_tally_flush(worker);
-		*tally = (struct lw_tally){.batch = task->batch};
-	}
-	tally->done++;
-	tally->failed += state != LW_COMPLETED;
-	tally->bytes += atomic_load_explicit(&task->bytes, memory_order_relaxed);
-	/* The task is the reader's from here on. */
-	atomic_store_explicit(&task->outcome, lw_outcome(state, reason, lane), memory_order_release);
-}
-
-static void take_task(struct lw_worker *worker, struct lw_task *task)
+/* Takes the task that run begins with; run has a copy of what it asks. */
+static void take_task(struct lw_worker *worker, const struct lw_run *run, struct lw_task *task)
 {
 	struct lw_engine *engine = worker->engine;
-	struct lw_segment_slot *slot = lw_segment_of(engine, task->segment);
-	uint32_t index = (uint32_t)task->segment & LW_HANDLE_INDEX_MASK;
+	struct lw_segment_slot *slot = lw_segment_of(engine, run->segment);
+	uint32_t index = (uint32_t)run->segment & LW_HANDLE_INDEX_MASK;
 	struct lw_path *path = &worker->paths[index];
 
-	task->deadline_ms += worker->now_ms;
-	if (task->length == 0) {
-		lw_worker_finish(worker, task, LW_COMPLETED, LW_REASON_NONE, LW_LANE_NONE);
+	if (run->length == 0) {
+		lw_worker_finish(worker, task, run->batch, 0, LW_COMPLETED, LW_REASON_NONE, LW_LANE_NONE);
 		return;
 	}
 	if (slot == NULL) {
-		lw_worker_finish(worker, task, LW_CANCELED, LW_REASON_SEGMENT_CLOSED, LW_LANE_NONE);
+		lw_worker_finish(worker, task, run->batch, 0, LW_CANCELED, LW_REASON_SEGMENT_CLOSED, LW_LANE_NONE);
 		return;
 	}
 	if (path->gen == 0)
 		lw_path_init(worker, path, index,
-			     task->segment == LW_SEGMENT_LOCAL ? 1 : (uint32_t)(task->segment >> 32));
-	lw_path_add(worker, path, task);
+			     run->segment == LW_SEGMENT_LOCAL ? 1 : (uint32_t)(run->segment >> 32));
+	if (!lw_path_now(worker, path, run, task))
+		lw_path_take(worker, path, task);
+}
+
+/* Steps over the first task of the run and copies what the next one asks. */
+static void step(struct lw_engine *engine, struct lw_run *run)
+{
+	const struct lw_task *task;
+
+	if (--run->count == 0)
+		return;
+	run->task++;
+	/* The next chunk lies elsewhere. */
+	if (++run->first % LW_CHUNK_TASKS == 0)
+		run->task = (uint32_t)(lw_batch_task(engine, &engine->batches[run->batch], run->first) - engine->tasks);
+	task = &engine->tasks[run->task];
+	__builtin_prefetch(task + TASKS_AHEAD, 1);
+	run->local = task->local;
+	run->remote = task->remote;
+	run->length = task->length;
+	run->segment = task->segment;
+	run->op = task->op;
+}
+
+/* The lines that the end of the task and of the batch will write are asked for now, all at once. */
+static void expect_batch(struct lw_batch *batch, struct lw_task *task)
+{
+	__builtin_prefetch(task, 1);
+	__builtin_prefetch(&batch->gen, 0);
+	__builtin_prefetch(&batch->done, 1);
+	__builtin_prefetch(&batch->claimed, 1);
 }
 
 static bool take_from(struct lw_worker *worker, struct lw_intake *intake)
@@ -265,24 +280,14 @@ static bool take_from(struct lw_worker *worker, struct lw_intake *intake)
 	struct lw_run *run = &intake->run;
 	uint32_t budget = INTAKE_BURST;
 
-	while (budget > 0) {
-		struct lw_batch *batch;
-
-		if (run->count == 0 && !lw_spsc_pop(intake->ring, run))
-			break;
-		batch = &engine->batches[run->batch];
-		while (run->count > 0 && budget > 0) {
-			uint32_t lead = LW_CHUNK_TASKS - run->first % LW_CHUNK_TASKS;
-			struct lw_task *task = lw_batch_task(engine, batch, run->first);
-
-			lead = lead < run->count ? lead : run->count;
-			lead = lead < budget ? lead : budget;
-			run->first += lead;
-			run->count -= lead;
-			budget -= lead;
-			for (; lead > 0; lead--)
-				take_task(worker, task++);
+	for (; budget > 0; budget--) {
+		if (run->count == 0) {
+			if (!lw_spsc_pop(intake->ring, run))
+				break;
+			expect_batch(&engine->batches[run->batch], &engine->tasks[run->task]);
 		}
+		take_task(worker, run, &engine->tasks[run->task]);
+		step(engine, run);
 	}
 	return budget != INTAKE_BURST;
 }
@@ -351,10 +356,30 @@ static void tick(struct lw_worker *worker)
 	struct lw_path *path, *next;
 
 	worker->ticked_ms = worker->now_ms;
+	for (uint32_t i = 0; i < lw_drivers_count; i++)
+		if (worker->driver_context[i] != NULL && lw_drivers[i]->poll != NULL)
+			lw_worker_want(worker, i);
 	for (path = TAILQ_FIRST(&worker->live); path != NULL; path = next) {
 		next = TAILQ_NEXT(path, live_link);
 		lw_path_tick(worker, path);
 	}
+}
+
+static bool poll_drivers(struct lw_worker *worker)
+{
+	uint32_t wanted = worker->wanted;
+	bool busy = false;
+
+	worker->wanted = 0;
+	for (; wanted != 0; wanted &= wanted - 1) {
+		uint32_t driver = (uint32_t)__builtin_ctz(wanted);
+
+		if (lw_drivers[driver]->poll(worker->driver_context[driver])) {
+			busy = true;
+			lw_worker_want(worker, driver);
+		}
+	}
+	return busy;
 }
 
 uint32_t lw_worker_pass(struct lw_worker *worker, bool *worked)
@@ -363,7 +388,7 @@ uint32_t lw_worker_pass(struct lw_worker *worker, bool *worked)
 	uint64_t before = atomic_load_explicit(&worker->requests, memory_order_relaxed);
 	bool busy = false;
 
-	if (worker->idle || ++worker->passes % CLOCK_EVERY == 0)
+	if (++worker->passes % CLOCK_EVERY == 0)
 		read_clock(worker);
 	busy |= run_commands(worker);
 	if (worker->hot != 0 || worker->now_ns - worker->io_ns < HOT_NS ||
@@ -373,9 +398,8 @@ uint32_t lw_worker_pass(struct lw_worker *worker, bool *worked)
 			busy = true;
 		}
 	}
-	for (size_t i = 0; i < lw_drivers_count; i++)
-		if (worker->driver_context[i] != NULL && lw_drivers[i]->poll != NULL)
-			busy |= lw_drivers[i]->poll(worker->driver_context[i]);
+	if (worker->wanted != 0)
+		busy |= poll_drivers(worker);
 	for (uint32_t i = 0; i < worker->intake_count; i++)
 		busy |= take_from(worker, &worker->intakes[worker->intake_list[i]]);
 	busy |= pump_paths(worker);
@@ -386,7 +410,6 @@ uint32_t lw_worker_pass(struct lw_worker *worker, bool *worked)
 	lw_rcu_quiescent(&engine->rcu, worker->index);
 	if (busy)
 		worker->worked_ns = worker->now_ns;
-	worker->idle = !busy;
 	*worked = busy;
 	return (uint32_t)(atomic_load_explicit(&worker->requests, memory_order_relaxed) - before);
 }
@@ -411,8 +434,7 @@ static bool has_input(struct lw_worker *worker)
 	for (uint32_t i = 0; i < worker->intake_count; i++) {
 		struct lw_intake *intake = &worker->intakes[worker->intake_list[i]];
 
-		if (intake->run.count != 0 || atomic_load_explicit(&intake->ring->tail, memory_order_acquire) !=
-						      atomic_load_explicit(&intake->ring->head, memory_order_relaxed))
+		if (intake->run.count != 0 || !lw_spsc_empty(intake->ring))
 			return true;
 	}
 	return false;
@@ -480,9 +502,12 @@ void lw_worker_abandon(struct lw_worker *worker)
 		while (intake->run.count > 0 || lw_spsc_pop(intake->ring, &intake->run)) {
 			struct lw_batch *batch = &engine->batches[intake->run.batch];
 
-			for (; intake->run.count > 0; intake->run.count--)
-				lw_worker_finish(worker, lw_batch_task(engine, batch, intake->run.first++), LW_FAILED,
-						 LW_REASON_SHUTDOWN, LW_LANE_NONE);
+			for (; intake->run.count > 0; intake->run.count--) {
+				struct lw_task *task = lw_batch_task(engine, batch, intake->run.first++);
+
+				lw_worker_finish(worker, task, intake->run.batch, 0, LW_FAILED, LW_REASON_SHUTDOWN,
+						 LW_LANE_NONE);
+			}
 		}
 	}
 	while ((path = TAILQ_FIRST(&worker->live)) != NULL)

@@ -59,8 +59,8 @@ struct lw_worker {
 	uint64_t io_ns; /* a socket last had something */
 	uint32_t passes;
 	uint32_t hot; /* slices on lanes: epoll is asked each pass */
-	bool idle;    /* the last pass did nothing */
 	struct lw_tally tally;
+	struct lw_hint local_hint;
 	struct lw_slice *slices;
 	uint32_t slices_used; /* ever; those below are in use or in free_slices */
 	struct lw_slice_list free_slices;
@@ -77,6 +77,7 @@ struct lw_worker {
 	uint32_t *intake_list;       /* channel slots that have a ring */
 	uint32_t intake_count;
 	void *driver_context[LW_MAX_DRIVERS];
+	uint32_t wanted; /* drivers that want to be polled, a bit each: lw_worker_want */
 	/* shared */
 	alignas(64) struct lw_inbox commands;
 	alignas(64) _Atomic uint32_t sleeping;
@@ -133,10 +134,33 @@ int lw_worker_io_add(struct lw_worker *worker, struct lw_io *io, uint32_t events
 int lw_worker_io_mod(struct lw_worker *worker, struct lw_io *io, uint32_t events);
 void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io);
 
-/* Internal to lib/sched: the end of a task, counted for its batch. */
-void lw_worker_finish(struct lw_worker *worker, struct lw_task *task, enum lw_state state, enum lw_reason reason,
-		      uint32_t lane);
+/* Internal to lib/sched: publishes what was counted. */
 void lw_worker_tally_flush(struct lw_worker *worker);
+
+/* Internal to lib/sched: the end of a task of that batch, counted for it. */
+static inline void lw_worker_finish(struct lw_worker *worker, struct lw_task *task, uint32_t batch, uint64_t bytes,
+				    enum lw_state state, enum lw_reason reason, uint32_t lane)
+{
+	struct lw_tally *tally = &worker->tally;
+
+	if (tally->batch != batch) {
+		lw_worker_tally_flush(worker);
+		*tally = (struct lw_tally){.batch = batch};
+	}
+	tally->done++;
+	tally->failed += state != LW_COMPLETED;
+	tally->bytes += bytes;
+	atomic_store_explicit(&task->bytes, bytes, memory_order_relaxed);
+	/* The task is the reader's from here on. */
+	atomic_store_explicit(&task->outcome, lw_outcome(state, reason, lane), memory_order_release);
+}
+
+/* The driver's poll is called in the next pass, and in each one after that until it returns false. The worker's thread.
+ */
+static inline void lw_worker_want(struct lw_worker *worker, uint32_t driver)
+{
+	worker->wanted |= UINT32_C(1) << driver;
+}
 
 static inline struct lw_lane *lw_worker_lane(const struct lw_worker *worker, uint32_t index)
 {

@@ -111,12 +111,14 @@ static void open_side(struct side *side, const char *poll, const char *target)
 	side->segment = LW_SEGMENT_LOCAL;
 	if (target != NULL && lw_segment_open(side->engine, target, 0, &side->segment) != 0)
 		die("segment");
+	pin(last_cpu); /* after the engine chose its CPUs from those that the thread may use */
 }
 
 static void close_side(struct side *side)
 {
 	lw_engine_close(side->engine);
 	free(side->memory);
+	unpin();
 }
 
 static void fill(const struct side *side, struct lw_request *requests, size_t count, uint64_t length)
@@ -143,15 +145,20 @@ static void spin_until_done(struct lw_engine *engine, lw_batch_t batch)
 		die("a transfer failed");
 }
 
-/* One batch after the other: the cost of submit alone, and from before submit to after free, per request. */
-static void one_at_a_time(const struct side *side, size_t count, uint64_t length, size_t samples, double *submit,
-			  double *whole)
+struct costs {
+	double submit[SAMPLES]; /* lw_submit alone */
+	double trip[SAMPLES];   /* from before lw_submit to the sight of the end */
+	double whole[SAMPLES];  /* from before lw_batch_alloc to after lw_batch_free */
+};
+
+/* One batch after the other, everything per request. */
+static void one_at_a_time(const struct side *side, size_t count, uint64_t length, size_t samples, struct costs *costs)
 {
 	struct lw_request *requests = calloc(count, sizeof(*requests));
 
 	fill(side, requests, count, length);
 	for (size_t i = 0; i < samples + samples / 10; i++) {
-		uint64_t t0 = now_ns(), t1, t2, t3;
+		uint64_t t0 = now_ns(), t1, t2, t3, t4;
 		lw_batch_t batch;
 
 		if (lw_batch_alloc(side->channel, (uint32_t)count, 0, NULL, &batch) != 0)
@@ -161,13 +168,15 @@ static void one_at_a_time(const struct side *side, size_t count, uint64_t length
 			die("submit");
 		t2 = now_ns();
 		spin_until_done(side->engine, batch);
+		t3 = now_ns();
 		if (lw_batch_free(side->engine, batch) != 0)
 			die("free");
-		t3 = now_ns();
+		t4 = now_ns();
 		if (i < samples / 10)
 			continue; /* warm-up */
-		submit[i - samples / 10] = (double)(t2 - t1) / (double)count;
-		whole[i - samples / 10] = (double)(t3 - t0) / (double)count;
+		costs->submit[i - samples / 10] = (double)(t2 - t1) / (double)count;
+		costs->trip[i - samples / 10] = (double)(t3 - t1) / (double)count;
+		costs->whole[i - samples / 10] = (double)(t4 - t0) / (double)count;
 	}
 	free(requests);
 }
@@ -227,16 +236,18 @@ static void *echo_main(void *arg)
 static void bare_ring(void)
 {
 	static struct echo echo;
-	static struct lw_run slots[1024];
+	static struct lw_spsc_entry entries[1024];
 	static double values[SAMPLES];
 	pthread_t thread;
 
-	lw_spsc_init(&echo.ring, slots, 1024);
+	atomic_store(&echo.stop, false);
+	atomic_store(&echo.back, 0);
+	lw_spsc_init(&echo.ring, entries, 1024);
 	pthread_create(&thread, NULL, echo_main, &echo);
 	for (uint32_t i = 1; i <= SAMPLES; i++) {
 		uint64_t t0 = now_ns();
 
-		lw_spsc_push(&echo.ring, (struct lw_run){.first = i});
+		lw_spsc_push(&echo.ring, &(struct lw_run){.first = i & LW_RUN_MASK, .count = 1});
 		while (atomic_load_explicit(&echo.back, memory_order_acquire) != i)
 			rte_pause();
 		values[i - 1] = (double)(now_ns() - t0);
@@ -249,33 +260,38 @@ static void bare_ring(void)
 
 static void batches(void)
 {
-	static double submit[SAMPLES], whole[SAMPLES];
+	static struct costs costs;
 	struct side null, own;
 
 	open_side(&null, "busy", "null://");
-	one_at_a_time(&null, 64, 64, SAMPLES, submit, whole);
-	report("submit_ns_batch64", percentile(submit, SAMPLES, 0.5), "ns", SAMPLES);
-	report("complete_ns_batch64", percentile(whole, SAMPLES, 0.5), "ns", SAMPLES);
+	one_at_a_time(&null, 64, 64, SAMPLES, &costs);
+	report("submit_ns_batch64", percentile(costs.submit, SAMPLES, 0.5), "ns", SAMPLES);
+	report("complete_ns_batch64", percentile(costs.trip, SAMPLES, 0.5), "ns", SAMPLES);
+	report("whole_ns_batch64", percentile(costs.whole, SAMPLES, 0.5), "ns", SAMPLES);
 	report("stream_ns_batch64", stream(&null, 64, 64, 8, SAMPLES), "ns", SAMPLES);
-	one_at_a_time(&null, 1, 64, SAMPLES, submit, whole);
-	report("submit_ns_batch1", percentile(submit, SAMPLES, 0.5), "ns", SAMPLES);
-	report("submit_poll_ns_batch1", percentile(whole, SAMPLES, 0.5), "ns", SAMPLES);
-	one_at_a_time(&null, 4096, 64, 500, submit, whole);
-	report("submit_ns_batch4096", percentile(submit, 500, 0.5), "ns", 500);
-	report("submit_poll_ns_batch4096", percentile(whole, 500, 0.5), "ns", 500);
+	one_at_a_time(&null, 1, 64, SAMPLES, &costs);
+	report("submit_ns_batch1", percentile(costs.submit, SAMPLES, 0.5), "ns", SAMPLES);
+	report("roundtrip_null_p50_ns", percentile(costs.trip, SAMPLES, 0.5), "ns", SAMPLES);
+	report("submit_poll_ns_batch1", percentile(costs.whole, SAMPLES, 0.5), "ns", SAMPLES);
+	one_at_a_time(&null, 4096, 64, 500, &costs);
+	report("submit_ns_batch4096", percentile(costs.submit, 500, 0.5), "ns", 500);
+	report("submit_poll_ns_batch4096", percentile(costs.whole, 500, 0.5), "ns", 500);
 	close_side(&null);
 
 	open_side(&own, "busy", NULL);
-	one_at_a_time(&own, 1, 64, SAMPLES, submit, whole);
-	report("roundtrip_64_p50_ns", percentile(whole, SAMPLES, 0.5), "ns", SAMPLES);
-	report("roundtrip_64_p99_ns", percentile(whole, SAMPLES, 0.99), "ns", SAMPLES);
-	one_at_a_time(&own, 1, 4096, SAMPLES, submit, whole);
-	report("roundtrip_4k_p50_ns", percentile(whole, SAMPLES, 0.5), "ns", SAMPLES);
-	one_at_a_time(&own, 64, 64, SAMPLES, submit, whole);
-	report("copy64_submit_ns_batch64", percentile(submit, SAMPLES, 0.5), "ns", SAMPLES);
-	report("copy64_complete_ns_batch64", percentile(whole, SAMPLES, 0.5), "ns", SAMPLES);
+	one_at_a_time(&own, 1, 64, SAMPLES, &costs);
+	report("roundtrip_64_p50_ns", percentile(costs.trip, SAMPLES, 0.5), "ns", SAMPLES);
+	report("roundtrip_64_p99_ns", percentile(costs.trip, SAMPLES, 0.99), "ns", SAMPLES);
+	one_at_a_time(&own, 1, 4096, SAMPLES, &costs);
+	report("roundtrip_4k_p50_ns", percentile(costs.trip, SAMPLES, 0.5), "ns", SAMPLES);
+	one_at_a_time(&own, 64, 64, SAMPLES, &costs);
+	report("copy64_submit_ns_batch64", percentile(costs.submit, SAMPLES, 0.5), "ns", SAMPLES);
+	report("copy64_complete_ns_batch64", percentile(costs.trip, SAMPLES, 0.5), "ns", SAMPLES);
 	report("copy64_stream_ns_batch64", stream(&own, 64, 64, 8, SAMPLES), "ns", SAMPLES);
 	close_side(&own);
+	pin(last_cpu);
+	bare_ring();
+	unpin();
 }
 
 struct crowd {
@@ -329,6 +345,7 @@ static void crowds(bool pinned)
 	struct side null;
 
 	open_side(&null, "adaptive", "null://");
+	unpin(); /* the threads inherit it */
 	for (size_t threads = 1; threads <= 16; threads *= threads == 1 ? 2 : threads == 2 ? 2 : 4) {
 		struct crowd crowd[16];
 		pthread_t thread[16];
@@ -378,10 +395,12 @@ static void idle(void)
 	struct side own;
 	uint64_t start;
 	double cpu;
-	double submit, whole;
+	struct costs *costs = calloc(1, sizeof(*costs));
 
+	if (costs == NULL)
+		exit(1);
 	open_side(&own, "adaptive", NULL);
-	one_at_a_time(&own, 1, 4096, 1, &submit, &whole);
+	one_at_a_time(&own, 1, 4096, 1, costs);
 	usleep(100000);
 	cpu = cpu_seconds();
 	start = now_ns();
@@ -389,11 +408,13 @@ static void idle(void)
 	report("idle_cpu_percent", (cpu_seconds() - cpu) * 1e11 / (double)(now_ns() - start), "%", 1);
 	for (size_t i = 0; i < 30; i++) {
 		usleep(20000);
-		one_at_a_time(&own, 1, 4096, 1, &submit, &values[i]);
+		one_at_a_time(&own, 1, 4096, 1, costs);
+		values[i] = costs->trip[0];
 	}
 	report("first_after_idle_us", percentile(values, 30, 0.5) / 1e3, "us", 30);
 	report("first_after_idle_max_us", percentile(values, 30, 1.0) / 1e3, "us", 30);
 	close_side(&own);
+	free(costs);
 }
 
 int main(int argc, char **argv)
@@ -410,11 +431,6 @@ int main(int argc, char **argv)
 		;
 	for (last_cpu = CPU_SETSIZE - 1; !CPU_ISSET((size_t)last_cpu, &set); last_cpu--)
 		;
-	pin(last_cpu);
-	bare_ring();
-	unpin(); /* the engine takes its CPUs from what the process may use */
-	pin(last_cpu);
-	unpin();
 	batches();
 	crowds(false);
 	crowds(true);

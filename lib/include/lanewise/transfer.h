@@ -54,7 +54,7 @@ struct lw_batch_status {
 	uint32_t tasks;  /* submitted */
 	uint32_t done;   /* ended in any state */
 	uint32_t failed; /* ended in another state than COMPLETED */
-	uint64_t bytes;  /* confirmed by the peers in tasks that ended */
+	uint64_t bytes;  /* confirmed by the peers; 0 while PENDING, when lw_task_status tells it task by task */
 };
 
 /* Takes a batch for up to capacity tasks (0 .. LW_BATCH_MAX_TASKS) from the engine's slab; all tasks are reserved at
