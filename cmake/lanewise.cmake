@@ -57,8 +57,11 @@ function(lw_find_dpdk name)
 	endforeach()
 	list(JOIN archives "," archives)
 	target_link_libraries(${name} INTERFACE "$<LINK_LIBRARY:WHOLE_ARCHIVE,${archives}>" numa bsd m dl)
-	# The EAL would change its host's syslog ident and make a directory under /var/run: lib/host.c answers these calls.
-	target_link_options(${name} INTERFACE -Wl,-u,__wrap_openlog -Wl,--wrap=openlog -Wl,--wrap=syslog -Wl,--wrap=mkdir)
+	# The EAL would change its host's syslog ident, make a directory under /var/run and hand its descriptors on to
+	# programs that the host starts: lib/host.c answers these calls.
+	target_link_options(${name} INTERFACE -Wl,-u,__wrap_openlog -Wl,--wrap=openlog -Wl,--wrap=syslog -Wl,--wrap=mkdir
+	                    -Wl,--wrap=pipe -Wl,--wrap=epoll_create -Wl,--wrap=timerfd_create
+	                    -Wl,--wrap=memfd_create)
 endfunction()
 
 # NAME_core: everything as one static archive with hidden symbols, for tests. NAME: the shared library made of the same

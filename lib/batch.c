@@ -26,14 +26,18 @@ struct lw_task *lw_batch_task(struct lw_engine *engine, struct lw_batch *batch, 
 	uint32_t chunk = i / LW_CHUNK_TASKS;
 
 	if (atomic_load_explicit(&batch->capacity, memory_order_relaxed) > LW_DIR_DIRECT * LW_CHUNK_TASKS) {
-		uint32_t directory = atomic_load_explicit(&batch->dir[chunk / LW_DIR_ENTRIES], memory_order_relaxed);
+		uint32_t directory =
+			atomic_load_explicit(&batch->dir[chunk / LW_DIR_ENTRIES % LW_DIR_DIRECT], memory_order_relaxed);
 		_Atomic uint32_t *entries =
 			(_Atomic uint32_t *)(void *)&engine->tasks[(size_t)directory * LW_CHUNK_TASKS];
 
 		chunk = atomic_load_explicit(&entries[chunk % LW_DIR_ENTRIES], memory_order_relaxed);
 	} else {
-		chunk = atomic_load_explicit(&batch->dir[chunk], memory_order_relaxed);
+		chunk = atomic_load_explicit(&batch->dir[chunk % LW_DIR_DIRECT], memory_order_relaxed);
 	}
+	/* Who only looks may do so while the batch is freed and its directory becomes something else. */
+	if (chunk >= engine->chunk_slab.count)
+		chunk = 0;
 	return &engine->tasks[(size_t)chunk * LW_CHUNK_TASKS + i % LW_CHUNK_TASKS];
 }
 
@@ -105,21 +109,42 @@ void lw_batch_recycle(struct lw_engine *engine, struct lw_batch *batch)
 	lw_slab_give(&engine->batch_slab, (uint32_t)(batch - engine->batches));
 }
 
-/* Whether this value of done lets the slot go: nobody holds it any more. */
-static bool released(struct lw_batch *batch, uint64_t done)
+/* The generation that the slot has from lw_batch_free until it is taken again. Whoever holds the slot. */
+static uint32_t freed_gen(struct lw_batch *batch)
+{
+	return (atomic_load_explicit(&batch->gen, memory_order_relaxed) + 1) & ~UINT32_C(1);
+}
+
+/* Whether this value of done lets the slot go: nobody holds it any more. If another thread was the last, the slot may
+ * live again and have any number of tasks by now; its generation, which was changed before, tells. */
+static bool released(struct lw_batch *batch, uint64_t done, uint32_t freed)
 {
 	return (done & (LW_DONE_FREE | LW_DONE_QUEUED)) == LW_DONE_FREE &&
-	       lw_done_count(done) == atomic_load_explicit(&batch->submitted, memory_order_relaxed);
+	       lw_done_count(done) == atomic_load_explicit(&batch->submitted, memory_order_acquire) &&
+	       atomic_load_explicit(&batch->gen, memory_order_relaxed) == freed;
 }
 
 /* Takes QUEUED off after the owner popped the node. */
 void lw_batch_unqueue(struct lw_engine *engine, struct lw_batch *batch)
 {
+	uint32_t freed = freed_gen(batch);
 	uint64_t done =
 		atomic_fetch_and_explicit(&batch->done, ~LW_DONE_QUEUED, memory_order_acq_rel) & ~LW_DONE_QUEUED;
 
-	if (released(batch, done))
+	if (released(batch, done, freed))
 		lw_batch_recycle(engine, batch);
+}
+
+bool lw_batch_unqueue_seen(struct lw_engine *engine, struct lw_batch *batch, uint64_t seen)
+{
+	uint32_t freed = freed_gen(batch);
+
+	if (!atomic_compare_exchange_strong_explicit(&batch->done, &seen, seen & ~LW_DONE_QUEUED, memory_order_acq_rel,
+						     memory_order_relaxed))
+		return false;
+	if (released(batch, seen & ~LW_DONE_QUEUED, freed))
+		lw_batch_recycle(engine, batch);
+	return true;
 }
 
 static struct lw_channel *owner_to_tell(struct lw_engine *engine, struct lw_batch *batch)
@@ -135,7 +160,8 @@ static struct lw_channel *owner_to_tell(struct lw_engine *engine, struct lw_batc
 
 void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t done, uint32_t failed)
 {
-	struct lw_channel *tell = NULL;
+	struct lw_channel *owner = owner_to_tell(engine, batch);
+	uint32_t freed = freed_gen(batch);
 	uint64_t add = done | (uint64_t)failed << LW_DONE_FAILED_SHIFT, word;
 	uint32_t claimed;
 
@@ -150,20 +176,21 @@ void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t d
 		if (note != NULL)
 			lw_notify_batch_ended(engine, note,
 					      atomic_load_explicit(&batch->failed, memory_order_relaxed) == 0);
-		tell = owner_to_tell(engine, batch);
-		if (tell != NULL && (atomic_fetch_or_explicit(&batch->done, LW_DONE_QUEUED, memory_order_acq_rel) &
-				     LW_DONE_QUEUED) == 0)
-			lw_inbox_push(&tell->ended, &batch->node);
+		if (owner != NULL &&
+		    (atomic_fetch_or_explicit(&batch->done, LW_DONE_QUEUED | LW_DONE_NEWS, memory_order_acq_rel) &
+		     LW_DONE_QUEUED) == 0)
+			lw_inbox_push(&owner->ended, &batch->node);
 	}
 	/* The last touch: from here on the slot may be somebody else's. Its memory stays, so a look at waiters is
 	 * harmless. */
 	word = atomic_fetch_add_explicit(&batch->done, add, memory_order_seq_cst) + add;
-	if (released(batch, word))
+	if (released(batch, word, freed))
 		lw_batch_recycle(engine, batch);
 	if (atomic_load_explicit(&batch->waiters, memory_order_seq_cst) != 0)
 		syscall(SYS_futex, &batch->done, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-	if (tell != NULL)
-		lw_channel_wake(tell);
+	/* Another worker may have queued it: the owner waits for all who claimed tasks before. */
+	if (owner != NULL && (word & LW_DONE_QUEUED) != 0)
+		lw_channel_wake(owner);
 }
 
 /* The owner, inside. */
@@ -257,7 +284,8 @@ static void fill_task(struct lw_engine *engine, struct lw_task *task, uint32_t b
 }
 
 /* The owner, inside. */
-static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count)
+static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
+			 struct lw_pending_note *note)
 {
 	struct lw_engine *engine = channel->engine;
 	struct lw_batch *batch;
@@ -283,6 +311,8 @@ static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct
 	}
 	if (lw_spsc_space(channel->ring, 1) == 0)
 		return lw_fail_static(-EAGAIN, "the ring to the worker is full; poll and submit again");
+	if (note != NULL && atomic_load_explicit(&batch->note, memory_order_acquire) != NULL)
+		return lw_fail_static(-EALREADY, "the batch has a note waiting already");
 	index = (uint32_t)(batch - engine->batches);
 	for (uint32_t i = 0; i < count; i++) {
 		task = task == NULL || (submitted + i) % LW_CHUNK_TASKS == 0
@@ -297,6 +327,9 @@ static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct
 	atomic_store_explicit(&batch->bytes, bytes, memory_order_relaxed);
 	/* Before the worker can end one of them: it compares with submitted to know the last. */
 	atomic_store_explicit(&batch->submitted, submitted + (uint32_t)count, memory_order_release);
+	/* Not sooner: the end of earlier tasks would send it. */
+	if (note != NULL)
+		atomic_store_explicit(&batch->note, note, memory_order_release);
 	lw_spsc_push(channel->ring, &(struct lw_run){.batch = index,
 						     .task = first,
 						     .first = submitted,
@@ -312,6 +345,18 @@ static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct
 	return 0;
 }
 
+int lw_submit_noted(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
+		    struct lw_pending_note *note)
+{
+	int error = lw_channel_enter(channel);
+
+	if (error != 0)
+		return error;
+	error = submit_inside(channel, id, requests, count, note);
+	lw_channel_leave(channel);
+	return error;
+}
+
 int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count)
 {
 	int error;
@@ -321,7 +366,7 @@ int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request
 	error = lw_channel_enter(channel);
 	if (error != 0)
 		return error;
-	error = submit_inside(channel, id, requests, count);
+	error = submit_inside(channel, id, requests, count, NULL);
 	lw_channel_leave(channel);
 	return error;
 }
@@ -564,7 +609,7 @@ int lw_batch_free(struct lw_engine *engine, lw_batch_t id)
 	if (note != NULL)
 		lw_notify_batch_ended(engine, note, false);
 	done = atomic_fetch_or_explicit(&batch->done, LW_DONE_FREE, memory_order_acq_rel) | LW_DONE_FREE;
-	if (released(batch, done))
+	if (released(batch, done, gen + 1))
 		lw_batch_recycle(engine, batch);
 	return 0;
 }

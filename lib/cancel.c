@@ -67,7 +67,7 @@ static void cancel_run(struct lw_worker *worker, struct lw_command *command)
 
 static int send_all(struct lw_engine *engine, lw_batch_t batch, uint32_t task, lw_segment_t segment)
 {
-	uint32_t taken[64]; /* the most workers there can be */
+	uint32_t taken[64] = {0}; /* the most workers there can be */
 	uint32_t count = 0;
 
 	for (; count < engine->worker_count; count++) {

@@ -20,6 +20,7 @@
 
 #define ENGINES_MAX 256
 #define CLOSE_WAIT_MS 5000
+#define REQUEST_CHECKED_BYTES 65536 /* of a handshake request */
 
 /* Engines by tag - 1. Never freed: see lib/engine.h. */
 static struct lw_engine *engines[ENGINES_MAX];
@@ -40,6 +41,8 @@ uint64_t lw_now_ns(void)
 /* The child has none of the threads, and may have copied a lock that somebody held. */
 static void after_fork(void)
 {
+	pthread_mutex_init(&engines_lock, NULL);
+	lw_host_forked();
 	for (int i = 0; i < ENGINES_MAX; i++)
 		if (engines[i] != NULL && atomic_load(&engines[i]->state) != LW_ENGINE_CLOSED)
 			atomic_store(&engines[i]->state, LW_ENGINE_FORKED);
@@ -96,6 +99,23 @@ int lw_engine_opts_init(struct lw_engine_opts *opts, size_t size)
 	return 0;
 }
 
+/* Whether a request is JSON at all, as the reference asks. Descriptors can be long; what is in them is not used here,
+ * so long ones are taken as they are. */
+static bool is_json(const char *body, size_t size)
+{
+	cJSON *json;
+
+	if (size > REQUEST_CHECKED_BYTES)
+		return true;
+	/* The parser would take any control character for a blank: also an unknown type, before the text of a legacy
+	 * frame. */
+	if (size > 0 && (unsigned char)body[0] < ' ' && memchr("\t\r\n", body[0], 3) == NULL)
+		return false;
+	json = cJSON_ParseWithLength(body, size);
+	cJSON_Delete(json);
+	return json != NULL;
+}
+
 /* Serves the handshake port, on the control thread. */
 static int serve(void *arg, int type, const char *body, size_t size, char **reply, size_t *reply_size)
 {
@@ -105,6 +125,8 @@ static int serve(void *arg, int type, const char *body, size_t size, char **repl
 	const char *text = type == LW_FRAME_PROBE ? alive : no_rdma;
 	struct lw_engine *engine = arg;
 
+	if (!is_json(body, size))
+		return -EPROTO;
 	if (type == LW_FRAME_METADATA)
 		return lw_segment_publish(engine, reply, reply_size);
 	if (type == LW_FRAME_NOTIFY)
@@ -473,15 +495,15 @@ int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)
 	return 0;
 workers:
 	stop_workers(engine);
-	close_drivers(engine);
+	/* First, since it serves peers already and asks the drivers for it. */
 	lw_ctrl_close(engine->ctrl);
 	close_workers(engine);
+	close_drivers(engine);
 	lw_segment_fini(engine);
 	goto tables;
 drivers:
+	lw_ctrl_close(engine->ctrl);
 	close_drivers(engine);
-	if (engine->ctrl != NULL)
-		lw_ctrl_close(engine->ctrl);
 tables:
 	engine->ctrl = NULL;
 	lw_rcu_fini(&engine->rcu);

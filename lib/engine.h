@@ -173,6 +173,11 @@ struct lw_task *lw_batch_task(struct lw_engine *engine, struct lw_batch *batch, 
 void lw_batch_recycle(struct lw_engine *engine, struct lw_batch *batch);
 /* The owner popped the batch's node. */
 void lw_batch_unqueue(struct lw_engine *engine, struct lw_batch *batch);
+/* The same, unless done is not what the owner saw any more: false, and nothing was done. */
+bool lw_batch_unqueue_seen(struct lw_engine *engine, struct lw_batch *batch, uint64_t seen);
+/* lw_submit with a note, which is the batch's after 0. The owner. Also -EALREADY. */
+int lw_submit_noted(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
+		    struct lw_pending_note *note);
 /* A worker counted tasks as ended. The worker's thread. */
 void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t done, uint32_t failed);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define LW_ERROR_SOURCE
 #include "lib/error.h"
 
 #include <errno.h>

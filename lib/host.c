@@ -2,14 +2,18 @@
 #include "lib/host.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -20,6 +24,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 
+#include "lib/engine.h"
 #include "lib/error.h"
 #include "lib/log.h"
 #include "lib/sched/worker.h"
@@ -44,6 +49,12 @@ static struct {
 void __wrap_openlog(const char *ident, int option, int facility);
 void __wrap_syslog(int priority, const char *format, ...);
 int __wrap_mkdir(const char *path, mode_t mode);
+int __wrap_pipe(int fds[2]);
+int __wrap_epoll_create(int size);
+int __wrap_timerfd_create(int clock, int flags);
+int __real_timerfd_create(int clock, int flags);
+int __wrap_memfd_create(const char *name, unsigned int flags);
+int __real_memfd_create(const char *name, unsigned int flags);
 
 void __wrap_openlog(const char *ident, int option, int facility)
 {
@@ -64,6 +75,28 @@ int __wrap_mkdir(const char *path, mode_t mode)
 	(void)mode;
 	errno = EROFS;
 	return -1;
+}
+
+/* Programs that the host starts must not inherit the EAL's descriptors. */
+int __wrap_pipe(int fds[2])
+{
+	return pipe2(fds, O_CLOEXEC);
+}
+
+int __wrap_epoll_create(int size)
+{
+	(void)size;
+	return epoll_create1(EPOLL_CLOEXEC);
+}
+
+int __wrap_timerfd_create(int clock, int flags)
+{
+	return __real_timerfd_create(clock, flags | TFD_CLOEXEC);
+}
+
+int __wrap_memfd_create(const char *name, unsigned int flags)
+{
+	return __real_memfd_create(name, flags | MFD_CLOEXEC);
 }
 
 /* What the EAL has to say goes to our log at level debug, line by line. */
@@ -174,6 +207,17 @@ out:
 	pthread_mutex_unlock(&host.lock);
 }
 
+void lw_host_forked(void)
+{
+	static const char why[] = "this process is a fork of one that started it";
+
+	pthread_mutex_init(&host.lock, NULL);
+	if (host.eal)
+		memcpy(host.why, why, sizeof(why));
+	host.eal = false;
+	host.lcores = 0;
+}
+
 void lw_host_facts_get(struct lw_host_facts *facts)
 {
 	cpu_set_t set;
@@ -205,6 +249,8 @@ int lw_host_parse_cpus(const char *list, cpu_set_t *set)
 		for (; first <= last; first++)
 			CPU_SET(first, set);
 		list = end + (*end == ',');
+		if (*end == ',' && *list == '\0')
+			return -EINVAL;
 	}
 	return 0;
 }
@@ -332,7 +378,7 @@ int lw_host_launch(struct lw_worker *worker, const char *list)
 	cpu = choose_cpu(&set, &worker->claim_fd);
 	/* Two workers on one CPU take turns anyway; one that was not claimed may move instead. */
 	worker->cpu = worker->claim_fd >= 0 || list[0] != '\0' ? cpu : -1;
-	if (worker->cpu < 0 || !launch_lcore(worker, worker->cpu))
+	if (worker->cpu < 0 || !worker->engine->config.eal || !launch_lcore(worker, worker->cpu))
 		error = launch_thread(worker, worker->cpu);
 	pthread_mutex_unlock(&host.lock);
 	if (error == 0)

@@ -27,6 +27,9 @@ struct lw_host_facts {
 /* Starts the EAL unless it was tried before or eal is false. Any thread. Blocks for about 0.12 s the first time. */
 void lw_host_start(bool eal);
 
+/* In a forked child, which has none of the EAL's threads and shares their pipes with the parent: the EAL is off. */
+void lw_host_forked(void);
+
 void lw_host_facts_get(struct lw_host_facts *facts);
 
 /* Runs lw_worker_run(worker) on an lcore or a plain thread, on a CPU of list ("0-3,8"; empty: any that the process may

@@ -243,7 +243,7 @@ out:
 int lw_submit_notify(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
 		     const struct lw_note *note)
 {
-	struct lw_pending_note *pending, *none = NULL;
+	struct lw_pending_note *pending;
 	struct lw_engine *engine;
 	struct lw_batch *batch;
 	int error;
@@ -266,14 +266,8 @@ int lw_submit_notify(struct lw_channel *channel, lw_batch_t id, const struct lw_
 	error = prepare(engine, requests[0].segment, note, (uint32_t)engine->config.handshake_timeout_ms, &pending);
 	if (error != 0)
 		goto out;
-	if (!atomic_compare_exchange_strong(&batch->note, &none, pending)) {
-		free_pending(pending);
-		error = lw_fail(-EALREADY, "the batch has a note waiting already");
-		goto out;
-	}
-	error = lw_submit(channel, id, requests, count);
-	/* Refused as a whole: unless a worker ended an earlier submit meanwhile and took the note, it is ours again. */
-	if (error != 0 && atomic_compare_exchange_strong(&batch->note, &pending, NULL))
+	error = lw_submit_noted(channel, id, requests, count, pending);
+	if (error != 0)
 		free_pending(pending);
 out:
 	lw_engine_leave(engine);

@@ -84,12 +84,13 @@ int lw_rangemap_build(const struct lw_range *ranges, size_t count, struct lw_ran
 	struct lw_range *sorted = malloc((count != 0 ? count : 1) * sizeof(*sorted));
 	int error = -ENOMEM;
 
+	if (map != NULL)
+		map->leaves = 0; /* so far */
 	if (map == NULL || sorted == NULL)
 		goto fail;
 	if (count != 0)
 		memcpy(sorted, ranges, count * sizeof(*sorted));
 	qsort(sorted, count, sizeof(*sorted), compare_addr);
-	map->leaves = 0;
 	for (size_t at = 0; at < count; at += LEAF_MAX) {
 		uint32_t here = (uint32_t)(count - at < LEAF_MAX ? count - at : LEAF_MAX);
 		struct leaf *leaf = leaf_new(here);

@@ -458,7 +458,7 @@ int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_
 		goto out;
 	}
 	count = lw_rangemap_list(map, ranges, max);
-	for (size_t i = 0; i < max; i++)
+	for (size_t i = 0; out != NULL && i < max; i++)
 		out[i] = (struct lw_segment_range){
 			.addr = ranges[i].addr, .length = ranges[i].end - ranges[i].addr, .access = ranges[i].access};
 out:

@@ -7,15 +7,17 @@
 #include "lib/engine.h"
 #include "lib/error.h"
 
-static void copy_lane(struct lw_engine *engine, const struct lw_worker *worker, const struct lw_lane *lane,
-		      struct lw_lane_stats *out)
+/* The worker may end the lane meanwhile and begin another in its place: what is read here may be of either, or zero,
+ * and no pointer of the lane's is followed. */
+static void copy_lane(struct lw_engine *engine, const struct lw_worker *worker, uint32_t index,
+		      const struct lw_lane *lane, struct lw_lane_stats *out)
 {
 	memset(out, 0, sizeof(*out));
-	out->lane = lw_lane_id(lane);
+	out->lane = index * engine->worker_count + worker->index;
 	out->worker = worker->index;
 	out->state = lw_lane_state(lane);
 	out->target = lane->path == NULL;
-	snprintf(out->driver, sizeof(out->driver), "%s", lane->ops->name);
+	snprintf(out->driver, sizeof(out->driver), "%s", lw_drivers[lane->driver]->name);
 	if (lane->path == NULL) {
 		snprintf(out->peer, sizeof(out->peer), "%s", lane->peer);
 	} else {
@@ -52,7 +54,7 @@ int lw_stats_lanes(struct lw_engine *engine, struct lw_lane_stats *out, size_t m
 			if (!atomic_load_explicit(&lane->in_use, memory_order_acquire))
 				continue;
 			if (count < max)
-				copy_lane(engine, worker, lane, &out[count]);
+				copy_lane(engine, worker, k, lane, &out[count]);
 			count++;
 		}
 	}

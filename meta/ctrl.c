@@ -445,6 +445,7 @@ void lw_ctrl_close(struct lw_ctrl *ctrl)
 	lw_ctrl_post(ctrl, &stop.job);
 	pthread_join(ctrl->thread, NULL);
 	free(ctrl->listener);
+	shutdown(ctrl->listen_fd, SHUT_RDWR); /* a forked child may have it, too, and peers must not wait for it */
 	close(ctrl->listen_fd);
 	close(ctrl->wake_fd);
 	close(ctrl->epoll_fd);

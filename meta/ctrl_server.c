@@ -224,6 +224,7 @@ static void admit(struct lw_ctrl *ctrl, int fd)
 		close(fd);
 		return;
 	}
+	lw_accepted_reuse(fd);
 	client->io.event = on_client;
 	client->fd = fd;
 	client->timer.fire = on_deadline;

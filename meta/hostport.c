@@ -324,6 +324,16 @@ static int try_port(int *fd, struct sockaddr_storage *addr, uint16_t port, int b
 	return *fd < 0 ? *fd : ret;
 }
 
+static void set_reuse(int fd, int on)
+{
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+}
+
+void lw_accepted_reuse(int fd)
+{
+	set_reuse(fd, 1);
+}
+
 int lw_listen_random(const struct sockaddr_storage *addr, uint16_t min, uint16_t max, int backlog, int *fd,
 		     uint16_t *port)
 {
@@ -352,11 +362,18 @@ int lw_listen_random(const struct sockaddr_storage *addr, uint16_t min, uint16_t
 		candidate = min + (draws[RANDOM_TRIES] % range + i) % range;
 		ret = try_port(&sock, &at, (uint16_t)candidate, backlog);
 	}
+	/* None is free. Those that are held by the rest of old connections will do; listen() refuses the others. */
+	for (i = 0; i < range && ret == -EADDRINUSE; i++) {
+		candidate = min + (draws[RANDOM_TRIES] % range + i) % range;
+		set_reuse(sock, 1);
+		ret = try_port(&sock, &at, (uint16_t)candidate, backlog);
+	}
 	if (ret < 0) {
 		if (sock >= 0)
 			close(sock);
 		return ret;
 	}
+	set_reuse(sock, 0);
 	*fd = sock;
 	*port = (uint16_t)candidate;
 	return 0;

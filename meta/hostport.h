@@ -39,10 +39,15 @@ socklen_t lw_sockaddr_length(const struct sockaddr_storage *addr);
 /* "1.2.3.4:5" or "[::1]:5" for messages. */
 void lw_sockaddr_format(const struct sockaddr_storage *addr, char *text, size_t size);
 
-/* Binds and listens on addr with a port drawn at random from [min, max], without SO_REUSEADDR, nonblocking,
- * close-on-exec. The socket stays bound from choice to listen. *fd and *port on success. 0; -EADDRINUSE no port free;
- * -EADDRNOTAVAIL; -EMFILE; another negative errno of socket(2), bind(2), listen(2). */
+/* Binds and listens on addr with a port drawn at random from [min, max], nonblocking, close-on-exec. The socket stays
+ * bound from choice to listen. SO_REUSEADDR is for the case alone that no other port is free: so a process that is
+ * started again finds its port if only connections of its earlier life hold it (see lw_accepted_reuse). *fd and *port
+ * on success. 0; -EADDRINUSE no port free; -EADDRNOTAVAIL; -EMFILE; another negative errno of socket(2), bind(2),
+ * listen(2). */
 int lw_listen_random(const struct sockaddr_storage *addr, uint16_t min, uint16_t max, int backlog, int *fd,
 		     uint16_t *port);
+
+/* Lets a connection that was accepted outlive the process without keeping the port from the next one. */
+void lw_accepted_reuse(int fd);
 
 #endif

@@ -4,7 +4,7 @@
  * Bytes arrive in the connection's staging area, out of which headers and the beginnings of bodies are taken; the rest
  * of a body is received straight into its destination, with the staging area behind it for what follows. Answers wait
  * in a bounded queue; while it is full nothing more is read, so a peer that does not read its answers stalls only
- * itself.
+ * itself. Requests take effect in their order: a WRITE over a range whose READ is not answered yet is held back.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -46,12 +46,13 @@ struct tcp_served {
 	/* the WRITE that is coming in */
 	uint64_t dest, left;
 	bool confirm;
+	bool held; /* the next header is a WRITE over what an answer still reads */
 	/* answers: a ring of replies */
 	uint32_t first, count;
 	uint64_t sent; /* of the first */
 	/* the end */
 	bool finished; /* the peer sends no more: the last answer ends the connection */
-	bool closing; /* a refusal is queued: nothing is served any more */
+	bool closing;  /* a refusal is queued: nothing is served any more */
 	uint32_t refusal_at_ms;
 	uint64_t refusal; /* status word to send last; 0: none */
 	uint8_t refusal_sent;
@@ -93,6 +94,12 @@ static bool queue_full(const struct tcp_served *served)
 	return served->count == REPLIES;
 }
 
+/* Nothing more can be taken in before an answer is out. */
+static bool stalled(const struct tcp_served *served)
+{
+	return queue_full(served) || served->held;
+}
+
 static void queue(struct tcp_served *served, struct reply reply)
 {
 	/* Confirmations side by side are one entry. */
@@ -123,6 +130,30 @@ static bool offered(struct tcp_served *served, uint64_t addr, uint64_t size, uin
 	const struct lw_range *first;
 
 	return lw_rangemap_covers(map, addr, size, access, &first);
+}
+
+static bool overlaps(uint64_t addr, uint64_t length, uint64_t from, uint64_t to)
+{
+	return length != 0 && addr < to && addr + length > from;
+}
+
+/* Whether an answer that waits reads in [addr, end). */
+static bool answers_read(struct tcp_served *served, uint64_t addr, uint64_t end)
+{
+	for (uint32_t i = 0; i < served->count; i++) {
+		const struct reply *reply = reply_at(served, i);
+
+		if (reply->addr != 0 && overlaps(reply->addr, reply->length, addr, end))
+			return true;
+	}
+	return false;
+}
+
+/* A range that wraps around is not offered, and needs no look. */
+static bool must_wait(struct tcp_served *served, struct tcp_header header)
+{
+	return (header.op & (uint8_t)~TCP_OP_V2) == TCP_OP_WRITE &&
+	       answers_read(served, header.addr, header.addr + header.size);
 }
 
 /* Acts on one header. */
@@ -173,7 +204,9 @@ static void stored(struct tcp_served *served, uint64_t bytes)
 static void parse(struct tcp_served *served)
 {
 	unsigned char *staging = served->block->staging;
+	struct tcp_header header;
 
+	served->held = false;
 	while (!served->closing && !queue_full(served) && served->begin < served->end) {
 		uint32_t have = served->end - served->begin;
 
@@ -187,8 +220,12 @@ static void parse(struct tcp_served *served)
 		}
 		if (have < TCP_HEADER_BYTES)
 			break;
+		header = tcp_header_get(staging + served->begin);
+		served->held = must_wait(served, header);
+		if (served->held)
+			break;
 		served->begin += TCP_HEADER_BYTES;
-		begin_request(served, tcp_header_get(staging + served->begin - TCP_HEADER_BYTES));
+		begin_request(served, header);
 	}
 	if (served->begin == served->end) {
 		served->begin = 0;
@@ -205,7 +242,7 @@ static bool receive_some(struct tcp_served *served)
 {
 	struct lw_lane *lane = lane_of(served);
 
-	for (int calls = 0; served->sock.readable && !served->closing && !queue_full(served); calls++) {
+	for (int calls = 0; served->sock.readable && !served->closing && !stalled(served); calls++) {
 		struct iovec iov[2];
 		struct msghdr message = {.msg_iov = iov};
 		uint64_t direct = served->left;
@@ -384,7 +421,7 @@ static void linger(struct tcp_served *served)
 static void work(struct tcp_sock *sock)
 {
 	struct tcp_served *served = (struct tcp_served *)(void *)sock;
-	bool full;
+	uint32_t waits;
 
 	/* A reset: what is in the socket's buffer belongs to requests that their initiator has given up. */
 	if (sock->broken) {
@@ -395,11 +432,11 @@ static void work(struct tcp_sock *sock)
 		parse(served);
 		if (!receive_some(served))
 			return;
-		full = queue_full(served);
+		waits = stalled(served) ? served->count : 0;
 		if (!send_some(served))
 			return;
-		/* Room in the queue again: go on with what waits in the staging area and the socket. */
-	} while (full && !queue_full(served));
+		/* Answers are out: go on with what waits in the staging area and the socket. */
+	} while (served->count < waits);
 	if (served->closing)
 		linger(served);
 	else if (served->finished && served->count == 0)
@@ -430,6 +467,7 @@ void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)
 	served->refusal_sent = TCP_STATUS_BYTES;
 	tcp_sock_init(&served->sock, worker, fd, work);
 	tcp_sock_options(worker->tcp->engine, fd);
+	lw_accepted_reuse(fd);
 	LIST_INSERT_HEAD(&worker->served, served, link);
 	worker->served_count++;
 	if (lw_worker_io_add(worker->worker, &served->sock.io, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) != 0)
@@ -453,23 +491,15 @@ void tcp_serve_end_all(struct tcp_worker *worker)
 		end_served(served, true);
 }
 
-static bool overlaps(uint64_t addr, uint64_t length, uint64_t from, uint64_t to)
-{
-	return length != 0 && addr < to && addr + length > from;
-}
-
 void tcp_revoke(void *worker_context, uint64_t addr, uint64_t end)
 {
 	struct tcp_worker *worker = worker_context;
 	struct tcp_served *served, *next;
 
 	for (served = LIST_FIRST(&worker->served); served != NULL; served = next) {
-		bool inside = overlaps(served->dest, served->left, addr, end);
+		bool inside = overlaps(served->dest, served->left, addr, end) || answers_read(served, addr, end);
 
 		next = LIST_NEXT(served, link);
-		for (uint32_t i = 0; i < served->count && !inside; i++)
-			inside = reply_at(served, i)->addr != 0 &&
-				 overlaps(reply_at(served, i)->addr, reply_at(served, i)->length, addr, end);
 		if (inside)
 			end_served(served, true);
 	}

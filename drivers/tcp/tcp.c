@@ -69,7 +69,7 @@ void tcp_sock_close(struct tcp_sock *sock, bool abort)
 	if (abort) {
 		struct sockaddr none = {.sa_family = AF_UNSPEC};
 
-		connect(sock->io.fd, &none, sizeof(none));
+		(void)connect(sock->io.fd, &none, sizeof(none));
 	} else {
 		shutdown(sock->io.fd, SHUT_RDWR);
 	}
@@ -117,6 +117,7 @@ static void tcp_close(void *context)
 {
 	struct tcp_engine *tcp = context;
 
+	shutdown(tcp->listen_fd, SHUT_RDWR); /* a forked child may have it, too, and peers must not wait for it */
 	close(tcp->listen_fd);
 	free(tcp->workers);
 	free(tcp);

@@ -175,9 +175,9 @@ static int open_channel(struct lw_engine *engine, bool self, struct lw_channel *
 	}
 	error = lw_worker_call(&engine->workers[channel->home], attach, channel, NULL, CLOSE_MS);
 	if (error != 0) {
-		lw_fail(error, "worker %u did not take the channel in time; is the process starved of CPU?",
-			channel->home);
-		goto fail;
+		/* It may take it yet: the slot is lost rather than used twice. */
+		return lw_fail(error, "worker %u did not take the channel in time; is the process starved of CPU?",
+			       channel->home);
 	}
 	atomic_fetch_add_explicit(&channel->gen, 1, memory_order_release);
 	*out = channel;
@@ -339,24 +339,35 @@ static size_t take_ended(struct lw_channel *channel, struct lw_completion *out, 
 	lw_channel_reap(channel);
 	while (taken < max && channel->ready != NULL) {
 		struct lw_batch *batch = batch_of_node(channel->ready);
+		struct lw_inbox_node *next = channel->ready->next;
 		uint32_t submitted = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
 		uint64_t word = atomic_load_explicit(&batch->done, memory_order_acquire);
-		uint32_t done = lw_done_count(word);
+		uint32_t done;
+
+		/* Off before we look: a worker that says it again, meanwhile, changes the word. */
+		if ((word & LW_DONE_NEWS) != 0)
+			word = atomic_fetch_and_explicit(&batch->done, ~LW_DONE_NEWS, memory_order_acq_rel) &
+			       ~LW_DONE_NEWS;
+		done = lw_done_count(word);
 
 		/* The worker is about to count it, and wakes us then. */
 		if (done != submitted && done != atomic_load_explicit(&batch->claimed, memory_order_acquire))
 			break;
-		channel->ready = channel->ready->next;
-		if (channel->ready == NULL)
-			channel->ready_tail = &channel->ready;
-		out[taken++] = (struct lw_completion){
+		out[taken] = (struct lw_completion){
 			.batch = lw_handle(atomic_load_explicit(&batch->gen, memory_order_relaxed), engine->tag,
 					   (uint32_t)(batch - engine->batches)),
 			.user = batch->user,
 			.tasks = done,
 			.failed = lw_done_failed(word),
 		};
-		lw_batch_unqueue(engine, batch);
+		/* From here on the slot may be another batch's. */
+		if (!lw_batch_unqueue_seen(engine, batch, word))
+			continue;
+		/* One that was freed, or is just being freed, is nobody's news. */
+		taken += (word & LW_DONE_FREE) == 0 && (out[taken].batch >> 32 & 1) != 0;
+		channel->ready = next;
+		if (next == NULL)
+			channel->ready_tail = &channel->ready;
 	}
 	return taken;
 }

@@ -26,6 +26,7 @@ void lw_lane_up(struct lw_lane *lane)
 	set_state(lane, LW_LANE_UP);
 	lane->ever_up = true;
 	lane->backoff_ms = 0;
+	lane->failures = 0;
 	lane->kill = false;
 	if (lane->ops->now != NULL)
 		lane->path->quick = lane;
@@ -88,6 +89,13 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 			lw_slice_done(lane, slice, reason);
 		}
 	}
+	/* A peer may have several addresses: it is unreachable when none answers. The driver takes the next one. */
+	if (!was_up && path->dead == LW_REASON_NONE && ++lane->failures < lw_path_addresses(worker, path)) {
+		lane->retry_at_ms = worker->now_ms;
+		lw_path_activate(worker, path);
+		return;
+	}
+	lane->failures = 0;
 	/* A connection that served is made again at once; one that could not be made waits, longer each time. */
 	if (!was_up)
 		lane->backoff_ms = lane->backoff_ms == 0                   ? BACKOFF_MIN_MS

@@ -52,6 +52,7 @@ struct lw_lane {
 	uint32_t driver; /* in lw_drivers */
 	uint32_t credits;
 	uint32_t backoff_ms;
+	uint32_t failures;     /* connects in a row, one an address */
 	uint32_t retry_at_ms;  /* DOWN: not before */
 	uint32_t expire_at_ms; /* CONNECTING: fails then; UP: is cut then if kill is set */
 	bool kill;

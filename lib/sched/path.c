@@ -187,23 +187,28 @@ void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw
 	else
 		fail_task(task, reason);
 	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);
+	worker->slices_held--;
+	path->held--;
 	task->slices--;
 	if (task->slices == 0 && (task->flags & LW_TASK_QUEUED) == 0)
 		finish(worker, task, lane, (task->flags & LW_TASK_FAILED) != 0 ? task->reason : LW_REASON_NONE);
 	lw_path_activate(worker, path);
 }
 
-static struct lw_slice *take_slice(struct lw_worker *worker)
+/* A path may hold as many slices as are left for the others, and one in any case: peers that don't answer can't take
+ * all of them. */
+static struct lw_slice *take_slice(struct lw_worker *worker, struct lw_path *path)
 {
 	struct lw_slice *slice = TAILQ_FIRST(&worker->free_slices);
 
-	if (slice != NULL) {
-		TAILQ_REMOVE(&worker->free_slices, slice, link);
-		return slice;
-	}
-	if (worker->slices_used == worker->engine->config.max_slices)
+	if (path->held != 0 && path->held + (uint64_t)worker->slices_held >= worker->engine->config.max_slices)
 		return NULL;
-	return &worker->slices[worker->slices_used++];
+	path->held++;
+	worker->slices_held++;
+	if (slice == NULL)
+		return &worker->slices[worker->slices_used++];
+	TAILQ_REMOVE(&worker->free_slices, slice, link);
+	return slice;
 }
 
 static void post(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane, struct lw_slice *slice)
@@ -246,6 +251,13 @@ static bool any_lane_in(const struct lw_path *path, enum lw_lane_state state)
 		if (lw_lane_state(path->lane[i]) == state)
 			return true;
 	return false;
+}
+
+uint32_t lw_path_addresses(struct lw_worker *worker, const struct lw_path *path)
+{
+	const struct lw_view *view = view_of(worker, path);
+
+	return view != NULL && view->data.count > 1 ? view->data.count : 1;
 }
 
 static void take_lanes(struct lw_worker *worker, struct lw_path *path, const struct lw_view *view)
@@ -363,7 +375,7 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_t
 	lane = pick_lane(path);
 	if (lane == NULL)
 		return false;
-	slice = take_slice(worker);
+	slice = take_slice(worker, path);
 	if (slice == NULL)
 		return false;
 	slice->task = task;
@@ -414,8 +426,16 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 	return worked;
 }
 
-static bool matches(const struct lw_worker *worker, const struct lw_abort *abort, const struct lw_task *task,
-		    uint64_t local, uint64_t length)
+/* The other side of a transfer inside the engine's own segment is memory of this process, too. */
+static bool touches(const struct lw_path *path, const struct lw_abort *abort, uint64_t local, uint64_t remote,
+		    uint64_t length)
+{
+	return (local < abort->end && local + length > abort->addr) ||
+	       (path->segment == 0 && remote < abort->end && remote + length > abort->addr);
+}
+
+static bool matches(const struct lw_worker *worker, const struct lw_path *path, const struct lw_abort *abort,
+		    const struct lw_task *task, uint64_t local, uint64_t remote, uint64_t length)
 {
 	if (abort->expired && !before(task->deadline_ms, worker->now_ms))
 		return false;
@@ -423,10 +443,11 @@ static bool matches(const struct lw_worker *worker, const struct lw_abort *abort
 		return false;
 	if (abort->task != NULL && task != abort->task)
 		return false;
-	return abort->end == 0 || (local < abort->end && local + length > abort->addr);
+	return abort->end == 0 || touches(path, abort, local, remote, length);
 }
 
-static void abort_waiting(struct lw_worker *worker, struct lw_task_list *list, const struct lw_abort *abort)
+static void abort_waiting(struct lw_worker *worker, struct lw_path *path, struct lw_task_list *list,
+			  const struct lw_abort *abort)
 {
 	struct lw_engine *engine = worker->engine;
 	uint32_t previous = LW_INDEX_NONE, index, next;
@@ -435,7 +456,7 @@ static void abort_waiting(struct lw_worker *worker, struct lw_task_list *list, c
 		struct lw_task *task = &engine->tasks[index];
 
 		next = task->next;
-		if (!matches(worker, abort, task, task->local, task->length)) {
+		if (!matches(worker, path, abort, task, task->local, task->remote, task->length)) {
 			previous = index;
 			continue;
 		}
@@ -455,7 +476,7 @@ static void abort_lane(struct lw_worker *worker, struct lw_lane *lane, const str
 		struct lw_task *task = slice->task;
 
 		next = TAILQ_NEXT(slice, link);
-		if (!matches(worker, abort, task, slice->local, slice->length))
+		if (!matches(worker, lane->path, abort, task, slice->local, slice->remote, slice->length))
 			continue;
 		if (lane->ops->unpost(lane, slice)) {
 			lw_slice_done(lane, slice, abort->reason);
@@ -509,10 +530,10 @@ void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct 
 	struct lw_slice *slice, *next;
 
 	for (int i = 0; i < 2; i++)
-		abort_waiting(worker, &path->waiting[i], abort);
+		abort_waiting(worker, path, &path->waiting[i], abort);
 	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
 		next = TAILQ_NEXT(slice, link);
-		if (!matches(worker, abort, slice->task, slice->local, slice->length))
+		if (!matches(worker, path, abort, slice->task, slice->local, slice->remote, slice->length))
 			continue;
 		TAILQ_REMOVE(&path->retry, slice, link);
 		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, abort->reason);
@@ -547,6 +568,8 @@ void lw_path_tick(struct lw_worker *worker, struct lw_path *path)
 			lane->kill = false;
 		else if (state == LW_LANE_UP && lane->kill && before(lane->expire_at_ms, worker->now_ms))
 			lw_lane_down(lane, LW_REASON_RESET);
+		else if (state == LW_LANE_DOWN && before(lane->retry_at_ms, worker->now_ms))
+			lane->retry_at_ms = worker->now_ms; /* it must not become the future when the clock wraps */
 	}
 	if (path->timed && before(path->deadline_ms, worker->now_ms))
 		lw_path_abort(worker, path, &expiry);

@@ -32,6 +32,7 @@ struct lw_path {
 	uint32_t gen;     /* of the segment that it serves; 0: idle */
 	uint32_t lanes;
 	uint32_t inflight;     /* slices on its lanes */
+	uint32_t held;         /* slices in use */
 	struct lw_lane *quick; /* up, and its driver may move small requests at once; NULL: none */
 	struct lw_hint hint;   /* of the peer's ranges */
 	uint32_t deadline_ms;  /* no task's deadline is before; valid if timed */
@@ -52,7 +53,7 @@ struct lw_abort {
 	bool expired;               /* those whose deadline has passed */
 	uint32_t batch;             /* those of this batch; LW_INDEX_NONE: any */
 	const struct lw_task *task; /* this one; NULL: any */
-	uint64_t addr, end;         /* those with local bytes in [addr, end); 0, 0: any */
+	uint64_t addr, end;         /* those with bytes of this process in [addr, end); 0, 0: any */
 	bool now;                   /* cut lanes at once rather than after the grace */
 };
 
@@ -75,6 +76,8 @@ void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct 
 /* Deadlines, connects that take too long, lanes whose grace is over, reconnects. About once a millisecond. */
 void lw_path_tick(struct lw_worker *worker, struct lw_path *path);
 
+/* Addresses that a lane may try before the peer counts as unreachable; at least 1. */
+uint32_t lw_path_addresses(struct lw_worker *worker, const struct lw_path *path);
 /* A lane came up, went down, or has credit again: for lib/sched. */
 void lw_path_activate(struct lw_worker *worker, struct lw_path *path);
 /* No lane is left or coming: every task that waits ends with reason. */

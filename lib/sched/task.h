@@ -62,6 +62,8 @@ static inline uint32_t lw_outcome(uint32_t state, uint32_t reason, uint32_t lane
  * it. Whoever makes the word {submitted, FREE, not QUEUED} gives the slot back: exactly one can. */
 #define LW_DONE_FAILED_SHIFT 32
 #define LW_DONE_FAILED_MASK UINT32_C(0x00ffffff)
+#define LW_DONE_NEWS                                                                                                   \
+	(UINT64_C(1) << 61) /* all submitted tasks ended again: set beside QUEUED, so that the word changes */
 #define LW_DONE_QUEUED (UINT64_C(1) << 62) /* its node is in the channel's inbox or ready list */
 #define LW_DONE_FREE (UINT64_C(1) << 63)   /* the application freed it */
 

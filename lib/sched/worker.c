@@ -26,7 +26,8 @@
 #define HOT_NS 1000000     /* sockets are asked each pass for so long after they had something */
 #define SLEEP_BUSY_MS 2    /* longest sleep while something is under way */
 #define SLEEP_IDLE_MS 1000
-#define YIELD_EVERY 64 /* passes without work between two sched_yield */
+#define YIELD_EVERY 64         /* passes without work between two sched_yield of an adaptive worker */
+#define YIELD_EVERY_BUSY 65536 /* and of a busy one, whose CPU is meant to be its own */
 
 static void drain_wake(struct lw_io *io, uint32_t events)
 {
@@ -37,23 +38,31 @@ static void drain_wake(struct lw_io *io, uint32_t events)
 		;
 }
 
-int lw_worker_io_add(struct lw_worker *worker, struct lw_io *io, uint32_t events)
+static int io_control(struct lw_worker *worker, int what, struct lw_io *io, uint32_t events)
 {
 	struct epoll_event event = {.events = events, .data.ptr = io};
 
-	return epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, io->fd, &event) == 0 ? 0 : -errno;
+	return epoll_ctl(worker->epoll_fd, what, io->fd, &event) == 0 ? 0 : -errno;
+}
+
+int lw_worker_io_add(struct lw_worker *worker, struct lw_io *io, uint32_t events)
+{
+	int error = io_control(worker, EPOLL_CTL_ADD, io, events);
+
+	if (error == 0)
+		worker->ios++;
+	return error;
 }
 
 int lw_worker_io_mod(struct lw_worker *worker, struct lw_io *io, uint32_t events)
 {
-	struct epoll_event event = {.events = events, .data.ptr = io};
-
-	return epoll_ctl(worker->epoll_fd, EPOLL_CTL_MOD, io->fd, &event) == 0 ? 0 : -errno;
+	return io_control(worker, EPOLL_CTL_MOD, io, events);
 }
 
 void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io)
 {
-	epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, io->fd, NULL);
+	if (io_control(worker, EPOLL_CTL_DEL, io, 0) == 0)
+		worker->ios--;
 }
 
 static size_t lane_bytes(const struct lw_engine *engine)
@@ -96,12 +105,11 @@ int lw_worker_init(struct lw_worker *worker, struct lw_engine *engine, uint32_t 
 		goto fail;
 	}
 	worker->wake_io = (struct lw_io){.fd = worker->wake_fd, .ready = drain_wake};
-	error = lw_worker_io_add(worker, &worker->wake_io, EPOLLIN);
+	error = io_control(worker, EPOLL_CTL_ADD, &worker->wake_io, EPOLLIN);
 	if (error != 0)
 		goto fail;
-	error = -ENOMEM;
 	/* calloc leaves untouched pages to the kernel: large tables cost what is used of them. */
-	worker->slices = calloc(config->max_slices, sizeof(*worker->slices));
+	worker->slices = calloc(config->max_slices + config->max_segments, sizeof(*worker->slices));
 	worker->paths = calloc(config->max_segments, sizeof(*worker->paths));
 	worker->lanes = aligned_alloc(LW_CACHE_LINE, config->max_lanes * worker->lane_stride);
 	worker->free_lanes = calloc(config->max_lanes, sizeof(*worker->free_lanes));
@@ -391,8 +399,9 @@ uint32_t lw_worker_pass(struct lw_worker *worker, bool *worked)
 	if (++worker->passes % CLOCK_EVERY == 0)
 		read_clock(worker);
 	busy |= run_commands(worker);
-	if (worker->hot != 0 || worker->now_ns - worker->io_ns < HOT_NS ||
-	    worker->now_ns - worker->polled_ns >= COLD_POLL_NS) {
+	/* Without a driver's descriptors there is nothing to ask while we are awake. */
+	if (worker->ios != 0 && (worker->hot != 0 || worker->now_ns - worker->io_ns < HOT_NS ||
+				 worker->now_ns - worker->polled_ns >= COLD_POLL_NS)) {
 		if (poll_io(worker, 0)) {
 			worker->io_ns = worker->now_ns;
 			busy = true;
@@ -462,6 +471,7 @@ void lw_worker_run(struct lw_worker *worker)
 	struct lw_engine *engine = worker->engine;
 	uint64_t idle_ns = engine->config.idle_us * 1000;
 	bool adaptive = engine->config.poll == LW_POLL_ADAPTIVE;
+	uint32_t yield_every = adaptive ? YIELD_EVERY : YIELD_EVERY_BUSY;
 	uint32_t spins = 0;
 	bool worked;
 
@@ -480,7 +490,7 @@ void lw_worker_run(struct lw_worker *worker)
 			continue;
 		}
 		/* Somebody else may need this CPU to give us work. */
-		if (++spins % YIELD_EVERY == 0)
+		if (++spins % yield_every == 0)
 			sched_yield();
 		else
 			rte_pause();

@@ -59,10 +59,12 @@ struct lw_worker {
 	uint64_t io_ns; /* a socket last had something */
 	uint32_t passes;
 	uint32_t hot; /* slices on lanes: epoll is asked each pass */
+	uint32_t ios; /* drivers' descriptors in the epoll set */
 	struct lw_tally tally;
 	struct lw_hint local_hint;
 	struct lw_slice *slices;
 	uint32_t slices_used; /* ever; those below are in use or in free_slices */
+	uint32_t slices_held; /* in use */
 	struct lw_slice_list free_slices;
 	struct lw_path *paths;      /* one a segment slot */
 	struct lw_path_list active; /* with tasks or slices to post */

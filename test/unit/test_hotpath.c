@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hot path calls no allocator, no lock and, with drivers whose hardware allows it, not the kernel.
+ *
+ * Allocator and lock calls are counted by functions of the same names in this program, which the library's calls
+ * resolve to. System calls are counted by tracing a child (ptrace), of its main thread and its workers. Both are
+ * counted between two marks, after a warm-up. That the counters can count is tested, too. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/ptrace.h>
+
+#include <lanewise/lanewise.h>
+
+#define ROUNDS 2000
+#define BATCH 64
+#define MARK 0x4c57 /* a prctl that does not exist */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+static _Atomic int armed;
+static _Atomic uint64_t allocations, locks;
+
+#ifndef SANITIZED
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+void __libc_free(void *memory);
+
+static void count(_Atomic uint64_t *counter)
+{
+	if (atomic_load_explicit(&armed, memory_order_relaxed) != 0)
+		atomic_fetch_add(counter, 1);
+}
+
+void *malloc(size_t size)
+{
+	count(&allocations);
+	return __libc_malloc(size);
+}
+
+void *calloc(size_t number, size_t size)
+{
+	count(&allocations);
+	return __libc_calloc(number, size);
+}
+
+void *realloc(void *memory, size_t size)
+{
+	count(&allocations);
+	return __libc_realloc(memory, size);
+}
+
+void *aligned_alloc(size_t alignment, size_t size)
+{
+	count(&allocations);
+	return __libc_memalign(alignment, size);
+}
+
+void free(void *memory)
+{
+	if (memory != NULL)
+		count(&allocations);
+	__libc_free(memory);
+}
+
+/* The lock functions of libc, found before they are needed. */
+#define LOCKS(X)                                                                                                       \
+	X(pthread_mutex_lock, pthread_mutex_t)                                                                         \
+	X(pthread_mutex_trylock, pthread_mutex_t)                                                                      \
+	X(pthread_mutex_unlock, pthread_mutex_t)                                                                       \
+	X(pthread_cond_signal, pthread_cond_t)                                                                         \
+	X(pthread_cond_broadcast, pthread_cond_t)                                                                      \
+	X(pthread_rwlock_rdlock, pthread_rwlock_t)                                                                     \
+	X(pthread_rwlock_wrlock, pthread_rwlock_t)                                                                     \
+	X(pthread_rwlock_unlock, pthread_rwlock_t)                                                                     \
+	X(pthread_spin_lock, pthread_spinlock_t)
+#define X(name, type)                                                                                                  \
+	int name(type *lock)                                                                                           \
+	{                                                                                                              \
+		static int (*next)(type *);                                                                            \
+                                                                                                                       \
+		if (next == NULL)                                                                                      \
+			*(void **)&next = dlsym(RTLD_NEXT, #name);                                                     \
+		count(&locks);                                                                                         \
+		return next(lock);                                                                                     \
+	}
+LOCKS(X)
+#undef X
+#endif
+
+/* The engine under test, its memory and its requests. */
+struct bench {
+	struct lw_engine *engine;
+	struct lw_channel *channel;
+	char *memory;
+	struct lw_request requests[BATCH];
+};
+
+static int open_bench(struct bench *bench, const char *segment)
+{
+	struct lw_setting settings[] = {{"poll", "busy"}, {"drivers", "shm,null"}};
+	struct lw_engine_opts opts = {.size = sizeof(opts), .settings = settings, .settings_count = 2};
+	struct lw_memory memory = {.length = (size_t)1 << 20, .access = LW_ACCESS_REMOTE};
+	lw_segment_t target = LW_SEGMENT_LOCAL;
+	lw_buffer_t id;
+
+	bench->memory = malloc(memory.length);
+	memory.addr = bench->memory;
+	if (bench->memory == NULL || lw_engine_open(&opts, &bench->engine) != 0 ||
+	    lw_memory_register(bench->engine, &memory, 1, &id) != 0 ||
+	    lw_channel_self(bench->engine, &bench->channel) != 0)
+		return -1;
+	memset(bench->memory, 7, memory.length);
+	if (segment != NULL && lw_segment_open(bench->engine, segment, 0, &target) != 0)
+		return -1;
+	for (size_t i = 0; i < BATCH; i++)
+		bench->requests[i] =
+			(struct lw_request){.local = bench->memory + 4096 * i,
+					    .segment = target,
+					    .offset = (uint64_t)(uintptr_t)bench->memory + ((size_t)1 << 19) + 4096 * i,
+					    .length = 64 * (i + 1),
+					    .op = i % 2 == 0 ? LW_WRITE : LW_READ};
+	return 0;
+}
+
+static void close_bench(struct bench *bench)
+{
+	lw_engine_close(bench->engine);
+	free(bench->memory);
+}
+
+/* The hot path, whole: allocate, submit, poll by status and by completion, free. The number of rounds that went well.
+ */
+static int run(struct bench *bench, int rounds)
+{
+	struct lw_completion completion;
+	struct lw_batch_status status;
+	struct lw_task_status task;
+	int good = 0;
+
+	for (int i = 0; i < rounds; i++) {
+		uint32_t flags = i % 2 == 0 ? 0 : LW_BATCH_EVENT;
+		lw_batch_t batch;
+
+		if (lw_batch_alloc(bench->channel, BATCH, flags, NULL, &batch) != 0)
+			break;
+		while (lw_submit(bench->channel, batch, bench->requests, BATCH) == -EAGAIN)
+			;
+		if (flags != 0)
+			while (lw_channel_poll(bench->channel, &completion, 1) == 0)
+				;
+		do {
+			if (lw_batch_status(bench->engine, batch, &status) != 0)
+				return good;
+		} while (status.state == LW_PENDING);
+		lw_task_status(bench->engine, batch, BATCH - 1, &task);
+		good += status.state == LW_COMPLETED && task.state == LW_COMPLETED &&
+			lw_batch_free(bench->engine, batch) == 0;
+	}
+	return good;
+}
+
+static void skip_if_sanitized(void)
+{
+#ifdef SANITIZED
+	print_message("skipped: a sanitizer has the allocator, and makes system calls of its own\n");
+	skip();
+#endif
+}
+
+static void check_calls(const char *segment)
+{
+	struct bench bench;
+
+	skip_if_sanitized();
+	assert_int_equal(open_bench(&bench, segment), 0);
+	assert_int_equal(run(&bench, ROUNDS), ROUNDS);
+	atomic_store(&allocations, 0);
+	atomic_store(&locks, 0);
+	atomic_store(&armed, 1);
+	assert_int_equal(run(&bench, ROUNDS), ROUNDS);
+	atomic_store(&armed, 0);
+	assert_int_equal(atomic_load(&allocations), 0);
+	assert_int_equal(atomic_load(&locks), 0);
+	close_bench(&bench);
+}
+
+static void test_hot_path_null_calls_no_allocator_and_no_lock(void **state)
+{
+	(void)state;
+	check_calls("null://");
+}
+
+static void test_hot_path_shm_calls_no_allocator_and_no_lock(void **state)
+{
+	(void)state;
+	check_calls(NULL);
+}
+
+static void test_counters_allocation_and_lock_added_are_counted(void **state)
+{
+	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+	void *volatile memory;
+
+	(void)state;
+	skip_if_sanitized();
+	atomic_store(&allocations, 0);
+	atomic_store(&locks, 0);
+	atomic_store(&armed, 1);
+	memory = malloc(1);
+	free(memory);
+	pthread_mutex_lock(&mutex);
+	pthread_mutex_unlock(&mutex);
+	atomic_store(&armed, 0);
+	assert_int_equal(atomic_load(&allocations), 2);
+	assert_int_equal(atomic_load(&locks), 2);
+}
+
+/* The child: warm-up, mark, hot path, mark. extra adds one system call a round to show that it is counted. */
+static void child(const char *segment, int extra)
+{
+	struct bench bench;
+	int good;
+
+	if (open_bench(&bench, segment) != 0 || run(&bench, ROUNDS) != ROUNDS)
+		_exit(2);
+	prctl(MARK, 1, 0, 0, 0);
+	good = run(&bench, ROUNDS);
+	for (int i = 0; i < extra; i++)
+		getppid();
+	prctl(MARK, 0, 0, 0, 0);
+	close_bench(&bench);
+	_exit(good == ROUNDS ? 0 : 3);
+}
+
+/* Whether the thread is the main one or a worker: the control thread is not on the hot path. */
+static int is_hot(pid_t process, pid_t thread)
+{
+	char path[64], name[32] = "";
+	FILE *file;
+
+	if (process == thread)
+		return 1;
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/comm", process, thread);
+	file = fopen(path, "r");
+	if (file == NULL)
+		return 0;
+	if (fgets(name, sizeof(name), file) == NULL)
+		name[0] = '\0';
+	fclose(file);
+	return strncmp(name, "lw-w", 4) == 0;
+}
+
+/* System calls of hot threads between the marks; -1 if the child did not end well, -2 if tracing is not allowed. */
+static int trace(const char *segment, int extra)
+{
+	pid_t process = fork();
+	int marked = 0, calls = 0, status;
+
+	assert_true(process >= 0);
+	if (process == 0) {
+		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+			_exit(77);
+		raise(SIGSTOP);
+		child(segment, extra);
+	}
+	waitpid(process, &status, WUNTRACED);
+	if (WIFEXITED(status))
+		return -2;
+	ptrace(PTRACE_SETOPTIONS, process, NULL, PTRACE_O_TRACECLONE | PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
+	ptrace(PTRACE_SYSCALL, process, NULL, 0);
+	for (;;) {
+		pid_t thread = waitpid(-1, &status, __WALL);
+		struct ptrace_syscall_info info;
+		int signal = 0;
+
+		if (thread < 0)
+			return -1;
+		if (WIFEXITED(status) || WIFSIGNALED(status)) {
+			if (thread == process)
+				return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? calls : -1;
+			continue;
+		}
+		if (WSTOPSIG(status) == (SIGTRAP | 0x80)) {
+			if (ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof(info), &info) > 0 &&
+			    info.op == PTRACE_SYSCALL_INFO_ENTRY) {
+				if (info.entry.nr == SYS_prctl && info.entry.args[0] == MARK)
+					marked = info.entry.args[1] != 0;
+				else if (marked && info.entry.nr != SYS_sched_yield && is_hot(process, thread))
+					calls++;
+			}
+		} else if (status >> 16 == 0 && WSTOPSIG(status) != SIGSTOP && WSTOPSIG(status) != SIGTRAP) {
+			signal = WSTOPSIG(status);
+		}
+		ptrace(PTRACE_SYSCALL, thread, NULL, signal);
+	}
+}
+
+static void check_kernel(const char *segment, int extra, int expected)
+{
+	int calls;
+
+	skip_if_sanitized();
+	calls = trace(segment, extra);
+	if (calls == -2) {
+		print_message("skipped: this process may not trace another\n");
+		skip();
+	}
+	assert_int_equal(calls, expected);
+}
+
+static void test_hot_path_null_makes_no_system_call(void **state)
+{
+	(void)state;
+	check_kernel("null://", 0, 0);
+}
+
+static void test_hot_path_shm_makes_no_system_call(void **state)
+{
+	(void)state;
+	check_kernel(NULL, 0, 0);
+}
+
+static void test_counters_system_call_added_is_counted(void **state)
+{
+	(void)state;
+	check_kernel("null://", 3, 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hot_path_null_makes_no_system_call),
+		cmocka_unit_test(test_hot_path_shm_makes_no_system_call),
+		cmocka_unit_test(test_counters_system_call_added_is_counted),
+		cmocka_unit_test(test_hot_path_null_calls_no_allocator_and_no_lock),
+		cmocka_unit_test(test_hot_path_shm_calls_no_allocator_and_no_lock),
+		cmocka_unit_test(test_counters_allocation_and_lock_added_are_counted),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
