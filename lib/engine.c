@@ -38,14 +38,32 @@ uint64_t lw_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+/* In the child: closes its copies of the parent's descriptors, so that peers see the parent's end when it comes.
+ * Nothing but close(2), since epoll sets are shared with the parent. */
+static void drop_descriptors(struct lw_engine *engine)
+{
+	lw_ctrl_forked(engine->ctrl);
+	for (uint32_t i = 0; i < engine->worker_count; i++) {
+		struct lw_worker *worker = &engine->workers[i];
+
+		for (size_t k = 0; k < lw_drivers_count; k++)
+			if (worker->driver_context[k] != NULL && lw_drivers[k]->forked != NULL)
+				lw_drivers[k]->forked(worker->driver_context[k]);
+		lw_worker_forked(worker);
+	}
+}
+
 /* The child has none of the threads, and may have copied a lock that somebody held. */
 static void after_fork(void)
 {
 	pthread_mutex_init(&engines_lock, NULL);
 	lw_host_forked();
-	for (int i = 0; i < ENGINES_MAX; i++)
-		if (engines[i] != NULL && atomic_load(&engines[i]->state) != LW_ENGINE_CLOSED)
-			atomic_store(&engines[i]->state, LW_ENGINE_FORKED);
+	for (int i = 0; i < ENGINES_MAX; i++) {
+		if (engines[i] == NULL || atomic_load(&engines[i]->state) == LW_ENGINE_CLOSED)
+			continue;
+		if (atomic_exchange(&engines[i]->state, LW_ENGINE_FORKED) == LW_ENGINE_OPEN)
+			drop_descriptors(engines[i]);
+	}
 }
 
 static void process_init(void)
@@ -524,22 +542,24 @@ static bool anybody_inside(struct lw_engine *engine)
 }
 
 /* Waits for calls of other threads that were inside when the engine began to close. The workers' threads have ended:
- * what a call still hands to a worker is done here. */
-static void see_off(struct lw_engine *engine)
+ * what a call still hands to a worker is done here. False: somebody stays. */
+static bool see_off(struct lw_engine *engine)
 {
+	uint64_t end_ns = lw_now_ns() + (uint64_t)CLOSE_WAIT_MS * 1000000;
 	bool waited;
 
 	for (uint64_t i = 0; i < engine->config.max_channels; i++)
 		if ((atomic_load(&engine->channels[i].gen) & 1) != 0)
 			lw_channel_wake(&engine->channels[i]);
-	for (uint32_t i = 0; i < CLOSE_WAIT_MS * 10; i++) {
+	do {
 		waited = anybody_inside(engine);
 		for (uint32_t k = 0; k < engine->worker_count; k++)
 			lw_worker_abandon(&engine->workers[k]);
 		if (!waited)
-			return;
+			return true;
 		usleep(100);
-	}
+	} while (lw_now_ns() < end_ns);
+	return false;
 }
 
 int lw_engine_close(struct lw_engine *engine)
@@ -561,7 +581,12 @@ int lw_engine_close(struct lw_engine *engine)
 	stop_workers(engine);
 	/* Calls to peers end with -ESHUTDOWN, and those who wait for them leave. */
 	lw_ctrl_refuse(engine->ctrl);
-	see_off(engine);
+	if (!see_off(engine)) {
+		/* What it may still use is left where it is. Nothing is under way any more. */
+		lw_log(LW_LOG_WARNING, "engine %s was closed while a call did not return; its memory is kept",
+		       engine->name);
+		return 0;
+	}
 	lw_ctrl_close(engine->ctrl);
 	close_workers(engine);
 	close_drivers(engine);

@@ -297,6 +297,7 @@ static int withdraw(struct lw_engine *engine, lw_buffer_t id)
 
 int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint32_t timeout_ms)
 {
+	uint64_t start_ns = lw_now_ns();
 	struct revocation *revocation;
 	int error, first_error = 0;
 
@@ -330,7 +331,9 @@ int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_
 	pthread_mutex_unlock(&engine->lock);
 	error = 0;
 	for (uint32_t i = 0; i < engine->worker_count; i++) {
-		int late = lw_worker_call(&engine->workers[i], revoke, revocation, drop_revocation, timeout_ms);
+		uint64_t spent_ms = (lw_now_ns() - start_ns) / 1000000;
+		uint32_t left_ms = spent_ms < timeout_ms ? timeout_ms - (uint32_t)spent_ms : 0;
+		int late = lw_worker_call(&engine->workers[i], revoke, revocation, drop_revocation, left_ms);
 
 		if (late == 0)
 			drop_revocation(revocation);

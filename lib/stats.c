@@ -77,7 +77,6 @@ int lw_stats_engine(struct lw_engine *engine, struct lw_engine_stats *out)
 	for (uint32_t i = 0; i < engine->worker_count; i++) {
 		struct lw_worker *worker = &engine->workers[i];
 		struct timespec cpu;
-		clockid_t clock;
 
 		stats.requests += atomic_load_explicit(&worker->requests, memory_order_relaxed);
 		stats.failed += atomic_load_explicit(&worker->failed, memory_order_relaxed);
@@ -85,7 +84,7 @@ int lw_stats_engine(struct lw_engine *engine, struct lw_engine_stats *out)
 		stats.served_bytes += atomic_load_explicit(&worker->served_bytes, memory_order_relaxed);
 		stats.worker_sleeps += atomic_load_explicit(&worker->sleeps, memory_order_relaxed);
 		if (atomic_load_explicit(&worker->running, memory_order_acquire) != 0 &&
-		    pthread_getcpuclockid(worker->thread, &clock) == 0 && clock_gettime(clock, &cpu) == 0)
+		    clock_gettime(worker->cpu_clock, &cpu) == 0)
 			stats.worker_cpu_ns += (uint64_t)cpu.tv_sec * 1000000000 + (uint64_t)cpu.tv_nsec;
 	}
 	stats.live_batches = atomic_load_explicit(&engine->live_batches, memory_order_relaxed);

@@ -428,6 +428,13 @@ static void run_refuse(struct lw_ctrl_job *job)
 	lw_ctrl_end_calls(lw_container(job, struct lw_ctrl, refuse), -ESHUTDOWN);
 }
 
+void lw_ctrl_forked(struct lw_ctrl *ctrl)
+{
+	close(ctrl->listen_fd);
+	close(ctrl->wake_fd);
+	close(ctrl->epoll_fd);
+}
+
 void lw_ctrl_refuse(struct lw_ctrl *ctrl)
 {
 	atomic_store(&ctrl->closing, true);

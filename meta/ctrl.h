@@ -30,6 +30,9 @@ struct lw_ctrl_opts {
  * 0; -EADDRINUSE, -EADDRNOTAVAIL, -EMFILE, -ENOMEM, -EAGAIN no thread. */
 int lw_ctrl_open(const struct lw_ctrl_opts *opts, struct lw_ctrl **out);
 
+/* In a forked child: closes its copies of the descriptors, and does nothing else. */
+void lw_ctrl_forked(struct lw_ctrl *ctrl);
+
 /* Ends calls with -ESHUTDOWN and refuses new ones; everything else goes on until lw_ctrl_close, which has to follow.
  * Once. Any thread; never blocks. */
 void lw_ctrl_refuse(struct lw_ctrl *ctrl);

@@ -378,8 +378,7 @@ int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 	if (error == 0)
 		return 0;
 fail:
-	close(fd);
-	own->sock.io.fd = -1;
+	tcp_sock_close(&own->sock, false);
 	return error;
 }
 

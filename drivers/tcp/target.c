@@ -407,7 +407,7 @@ static void linger(struct tcp_served *served)
 	served->shut = true;
 	for (int calls = 0; calls < TCP_CALLS; calls++) {
 		/* MSG_TRUNC on a TCP socket throws bytes away without a copy. */
-		got = recv(served->sock.io.fd, NULL, (size_t)1 << 20, MSG_DONTWAIT | MSG_TRUNC);
+		got = recv(served->sock.io.fd, served->block->staging, TCP_STAGING, MSG_DONTWAIT | MSG_TRUNC);
 		if (got <= 0)
 			break;
 	}

@@ -58,6 +58,7 @@ static void on_events(struct lw_io *io, uint32_t events)
 void tcp_sock_init(struct tcp_sock *sock, struct tcp_worker *worker, int fd, void (*work)(struct tcp_sock *sock))
 {
 	*sock = (struct tcp_sock){.io = {.fd = fd, .ready = on_events}, .worker = worker, .work = work};
+	LIST_INSERT_HEAD(&worker->open, sock, open_link);
 }
 
 void tcp_sock_close(struct tcp_sock *sock, bool abort)
@@ -66,6 +67,7 @@ void tcp_sock_close(struct tcp_sock *sock, bool abort)
 	if (sock->io.fd < 0)
 		return;
 	lw_worker_io_del(sock->worker->worker, &sock->io);
+	LIST_REMOVE(sock, open_link);
 	if (abort) {
 		struct sockaddr none = {.sa_family = AF_UNSPEC};
 
@@ -216,6 +218,7 @@ static int tcp_worker_open(void *context, struct lw_worker *worker, void **worke
 		if (lw_drivers[i] == &lw_tcp_ops)
 			own->driver = i;
 	TAILQ_INIT(&own->ready);
+	LIST_INIT(&own->open);
 	LIST_INIT(&own->served);
 	own->blocks_bytes = served * TCP_BLOCK_BYTES;
 	own->free_blocks = calloc(served, sizeof(own->free_blocks[0]));
@@ -244,6 +247,18 @@ static void tcp_worker_close(void *worker_context)
 	munmap(own->blocks, own->blocks_bytes);
 	free(own->free_blocks);
 	free(own);
+}
+
+static void tcp_forked(void *worker_context)
+{
+	struct tcp_worker *own = worker_context;
+	struct tcp_sock *sock;
+
+	/* The parent's worker may have been inside a change of the list: forward it is whole at any moment. */
+	LIST_FOREACH(sock, &own->open, open_link)
+	close(sock->io.fd);
+	if (own->worker->index == 0)
+		close(own->tcp->listen_fd);
 }
 
 static bool tcp_poll(void *worker_context)
@@ -281,6 +296,7 @@ const struct lw_driver_ops lw_tcp_ops = {
 	.describe = tcp_describe,
 	.worker_open = tcp_worker_open,
 	.worker_close = tcp_worker_close,
+	.forked = tcp_forked,
 	.lane_open = tcp_lane_open,
 	.lane_close = tcp_lane_close,
 	.post = tcp_post,

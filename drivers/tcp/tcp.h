@@ -44,6 +44,7 @@ struct tcp_sock {
 	struct tcp_worker *worker;
 	void (*work)(struct tcp_sock *sock);
 	TAILQ_ENTRY(tcp_sock) link;
+	LIST_ENTRY(tcp_sock) open_link;
 	bool ready; /* in the ready list */
 	bool readable, writable, broken;
 	bool ended; /* the peer sends no more: a read that comes short is not the last one */
@@ -56,6 +57,7 @@ struct tcp_worker {
 	struct lw_worker *worker;
 	uint32_t driver;
 	struct tcp_sock_list ready;
+	LIST_HEAD(, tcp_sock) open; /* all that have a descriptor */
 	uint32_t ready_count;
 	uint32_t ticked_ms;
 	LIST_HEAD(, tcp_served) served;

@@ -38,6 +38,10 @@ struct lw_driver_ops {
 	int (*worker_open)(void *context, struct lw_worker *worker, void **worker_context);
 	void (*worker_close)(void *worker_context);
 
+	/* In a forked child, once a worker: closes the child's copies of descriptors, and does nothing else. May be
+	 * NULL. */
+	void (*forked)(void *worker_context);
+
 	/* The worker's thread; none of these blocks or allocates. */
 
 	/* Begins to connect a lane to lane->path's view. The lane reports lw_lane_up or lw_lane_down, at once or later.

@@ -86,6 +86,7 @@ int lw_worker_init(struct lw_worker *worker, struct lw_engine *engine, uint32_t 
 	worker->index = index;
 	worker->cpu = -1;
 	worker->wake_fd = -1;
+	worker->claim_fd = -1;
 	worker->tally.batch = LW_INDEX_NONE;
 	worker->now_ns = lw_now_ns();
 	worker->now_ms = (uint32_t)(worker->now_ns / 1000000);
@@ -149,6 +150,14 @@ void lw_worker_fini(struct lw_worker *worker)
 	worker->free_lanes = NULL;
 	worker->intakes = NULL;
 	worker->intake_list = NULL;
+}
+
+void lw_worker_forked(struct lw_worker *worker)
+{
+	close(worker->epoll_fd);
+	close(worker->wake_fd);
+	if (worker->claim_fd >= 0)
+		close(worker->claim_fd);
 }
 
 struct lw_lane *lw_worker_lane_take(struct lw_worker *worker, uint32_t driver)
@@ -475,7 +484,8 @@ void lw_worker_run(struct lw_worker *worker)
 	uint32_t spins = 0;
 	bool worked;
 
-	atomic_store_explicit(&worker->running, 1, memory_order_release);
+	if (pthread_getcpuclockid(pthread_self(), &worker->cpu_clock) == 0)
+		atomic_store_explicit(&worker->running, 1, memory_order_release);
 	lw_rcu_online(&engine->rcu, worker->index);
 	while (atomic_load_explicit(&worker->stop, memory_order_relaxed) == 0) {
 		lw_worker_pass(worker, &worked);

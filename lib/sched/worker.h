@@ -90,6 +90,7 @@ struct lw_worker {
 	int wake_fd;
 	struct lw_io wake_io;
 	pthread_t thread;
+	clockid_t cpu_clock; /* of the thread, once running */
 	bool started;
 	bool on_lcore;
 	uint32_t lcore;
@@ -100,6 +101,9 @@ struct lw_worker {
 int lw_worker_init(struct lw_worker *worker, struct lw_engine *engine, uint32_t index);
 /* Its thread has ended. */
 void lw_worker_fini(struct lw_worker *worker);
+
+/* In a forked child: closes its copies of the worker's descriptors. */
+void lw_worker_forked(struct lw_worker *worker);
 
 /* The thread's body: passes until stop. */
 void lw_worker_run(struct lw_worker *worker);

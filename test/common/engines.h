@@ -15,6 +15,19 @@ struct lw_engine *test_engine(const char *extra);
 /* The same call, for tests of its outcome. */
 int test_engine_try(const char *extra, const char *name, struct lw_engine **out);
 
+/* ThreadSanitizer can't see that a peer's answer orders what was done before it: two engines of one process look like
+ * strangers to it, and several workers that serve one area like a race. */
+#ifdef __SANITIZE_THREAD__
+#define TEST_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TEST_TSAN 1
+#endif
+#endif
+#ifndef TEST_TSAN
+#define TEST_TSAN 0
+#endif
+
 /* Printed once a program; LW_TEST_SEED gives it back. */
 uint64_t test_seed(void);
 /* The next number of a sequence. */

@@ -145,14 +145,13 @@ struct racer {
 	lw_buffer_t id;
 };
 
-static _Atomic int go;
+static pthread_barrier_t barrier;
 
 static void *race(void *arg)
 {
 	struct racer *racer = arg;
 
-	while (atomic_load(&go) == 0)
-		;
+	pthread_barrier_wait(&barrier);
 	racer->error = try_register(racer->engine, racer->begin, 100, &racer->id);
 	return NULL;
 }
@@ -162,18 +161,17 @@ static void test_register_by_16_threads_has_one_winner(void **state)
 	struct lw_engine *engine = test_engine(NULL);
 
 	(void)state;
+	assert_int_equal(pthread_barrier_init(&barrier, NULL, 16), 0);
 	for (int round = 0; round < 20; round++) {
 		struct racer racers[16];
 		pthread_t threads[16];
 		lw_buffer_t winner = 0;
 		int won = 0;
 
-		atomic_store(&go, 0);
 		for (size_t i = 0; i < 16; i++) {
 			racers[i] = (struct racer){.engine = engine, .begin = 1000 + i * 5};
 			assert_int_equal(pthread_create(&threads[i], NULL, race, &racers[i]), 0);
 		}
-		atomic_store(&go, 1);
 		for (size_t i = 0; i < 16; i++) {
 			pthread_join(threads[i], NULL);
 			assert_true(racers[i].error == 0 || racers[i].error == -EEXIST);
@@ -184,6 +182,7 @@ static void test_register_by_16_threads_has_one_winner(void **state)
 		assert_int_equal(live(engine), 1);
 		unregister(engine, winner);
 	}
+	pthread_barrier_destroy(&barrier);
 	assert_int_equal(lw_engine_close(engine), 0);
 }
 
