@@ -138,26 +138,37 @@ static void run(const struct lw_request *first, uint32_t count)
 static void *stream(void *arg)
 {
 	struct lw_channel *channel = channel_of(own.engine);
+	uint32_t *free_places = calloc(own.depth, sizeof(*free_places));
 	struct lw_completion done[16];
 	int got;
 
 	(void)arg;
+	if (free_places == NULL)
+		fail_msg("no memory for a stream");
+	for (uint32_t i = 0; i < own.depth; i++)
+		free_places[i] = i;
 	for (uint32_t live = 0; live > 0 || !atomic_load(&own.stop); live -= (uint32_t)got) {
 		for (; live < own.depth && !atomic_load(&own.stop); live++) {
+			struct lw_request request = own.request;
+			uint32_t place = free_places[own.depth - live - 1];
 			lw_batch_t batch;
 
-			if (lw_batch_alloc(channel, 1, LW_BATCH_EVENT, NULL, &batch) != 0)
+			request.local = (char *)request.local + place * request.length;
+			request.offset += place * request.length;
+			if (lw_batch_alloc(channel, 1, LW_BATCH_EVENT, (void *)(uintptr_t)place, &batch) != 0)
 				fail_msg("no batch: %s", lw_last_error());
-			test_submit(channel, batch, &own.request, 1);
+			test_submit(channel, batch, &request, 1);
 		}
 		got = lw_channel_wait(channel, done, 16, 1000);
 		if (got < 0)
 			fail_msg("wait: %s", lw_last_error());
 		for (int i = 0; i < got; i++) {
 			atomic_fetch_add(done[i].failed != 0 ? &own.failed : &own.completed, 1);
+			free_places[own.depth - live + (uint32_t)i] = (uint32_t)(uintptr_t)done[i].user;
 			lw_batch_free(own.engine, done[i].batch);
 		}
 	}
+	free(free_places);
 	return NULL;
 }
 
@@ -166,6 +177,7 @@ static void move(const char *line, bool run_it)
 {
 	uint64_t handle, offset, addr, length;
 	unsigned count, timeout_ms = 0;
+	struct lw_request request;
 	char word[8];
 	int fields = sscanf(line, "%*s %7s %" SCNx64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %u %u", word, &handle,
 			    &offset, &addr, &length, &count, &timeout_ms);
@@ -174,18 +186,19 @@ static void move(const char *line, bool run_it)
 		answer("error %d unknown form", -EINVAL);
 		return;
 	}
-	if (!inside(offset, run_it ? length * count : length))
+	if (!inside(offset, length * count))
 		return;
-	own.request = (struct lw_request){.local = own.memory + offset,
-					  .segment = handle,
-					  .offset = addr,
-					  .length = length,
-					  .timeout_ms = timeout_ms,
-					  .op = strcmp(word, "read") == 0 ? LW_READ : LW_WRITE};
+	request = (struct lw_request){.local = own.memory + offset,
+				      .segment = handle,
+				      .offset = addr,
+				      .length = length,
+				      .timeout_ms = timeout_ms,
+				      .op = strcmp(word, "read") == 0 ? LW_READ : LW_WRITE};
 	if (run_it) {
-		run(&own.request, count);
+		run(&request, count);
 		return;
 	}
+	own.request = request;
 	own.depth = count;
 	atomic_store(&own.stop, false);
 	atomic_store(&own.completed, 0);

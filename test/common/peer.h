@@ -15,6 +15,7 @@
  *       -> ran COMPLETED FAILED CANCELED TIMEOUT MS REASON sentence on the first that did not complete
  *       COUNT requests side by side in one batch; REASON is its number, 0 if all completed
  *   stream read|write HANDLE OFFSET ADDRESS LENGTH DEPTH        -> ok; until stop, beside other commands
+ *       DEPTH ranges side by side, one request over each at a time
  *   stop                                                        -> streamed COMPLETED FAILED
  *   state                                                       -> state FDS THREADS RSS_KIB NOTES LANES
  *   anything that fails                                         -> error NUMBER sentence

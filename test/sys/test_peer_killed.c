@@ -207,7 +207,7 @@ static void test_sigkill_of_initiator_under_load_target_lives(void **state)
 		peer_expect(&victim, "segment ", "open %s", lw_engine_name(engine));
 		peer_expect(&victim, "ok", "stream %s %s 0 %" PRIu64 " %" PRIu64 " 16",
 			    round % 2 == 0 ? "write" : "read", victim.line + strlen("segment "),
-			    (uint64_t)(uintptr_t)offered + MIB, 3 * MIB);
+			    (uint64_t)(uintptr_t)offered + MIB, 3 * MIB / 16);
 		TEST_EVENTUALLY(lw_stats_lanes(engine, NULL, 0) > lanes);
 		test_sleep_ms((uint32_t)(test_random(&seed) % 12));
 		peer_kill(&victim);

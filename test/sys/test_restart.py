@@ -9,7 +9,7 @@ import unittest
 
 from wire import HELLO, MIB, OTHER_LIFE, RANDOM, Handshake, Peer, connect, header, main, rest
 
-AT = 0x510000000000  # of the target's memory, in every life
+AT = 0x7E9000000000  # of the target's memory, in every life
 
 
 def free_ports():
