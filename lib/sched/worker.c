@@ -286,9 +286,7 @@ static void step(struct lw_engine *engine, struct lw_run *run)
 static void expect_batch(struct lw_batch *batch, struct lw_task *task)
 {
 	__builtin_prefetch(task, 1);
-	__builtin_prefetch(&batch->gen, 0);
-	__builtin_prefetch(&batch->done, 1);
-	__builtin_prefetch(&batch->claimed, 1);
+	__builtin_prefetch(&batch->word, 1);
 }
 
 static bool take_from(struct lw_worker *worker, struct lw_intake *intake)
