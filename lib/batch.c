@@ -197,6 +197,8 @@ static int alloc_inside(struct lw_channel *channel, uint32_t capacity, uint32_t 
 	atomic_fetch_add_explicit(&engine->live_batches, 1, memory_order_relaxed);
 	atomic_store_explicit(&batch->submitted, 0, memory_order_relaxed);
 	atomic_store_explicit(&batch->capacity, capacity, memory_order_relaxed);
+	if (capacity != 0)
+		__builtin_prefetch(lw_batch_task(engine, batch, 0), 1); /* a worker wrote it last */
 	atomic_store_explicit(&batch->flags, flags, memory_order_relaxed);
 	batch->user = user;
 	batch->channel = channel->index;
@@ -259,6 +261,26 @@ static void fill_task(struct lw_engine *engine, struct lw_task *task, uint32_t b
 			      memory_order_relaxed);
 }
 
+/* Tells the batch's word of tasks that are about to be pushed. */
+static void expect_end(struct lw_batch *batch, uint32_t before, uint32_t count, struct lw_pending_note *note)
+{
+	bool event = (atomic_load_explicit(&batch->flags, memory_order_relaxed) & LW_BATCH_EVENT) != 0;
+	uint64_t tell = event || note != NULL ? LW_WORD_TELL : 0;
+
+	/* The first tasks: no worker knows the batch yet, so nothing has to be atomic. The push publishes it. */
+	if (before == 0) {
+		atomic_store_explicit(&batch->note, note, memory_order_relaxed);
+		atomic_store_explicit(&batch->word, count | tell, memory_order_relaxed);
+		return;
+	}
+	atomic_fetch_add_explicit(&batch->word, count, memory_order_release);
+	/* Not sooner: the end of earlier tasks would tell it. */
+	if (note != NULL)
+		atomic_store_explicit(&batch->note, note, memory_order_release);
+	if (tell != 0)
+		atomic_fetch_or_explicit(&batch->word, tell, memory_order_release);
+}
+
 /* The owner, inside. */
 static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
 			 struct lw_pending_note *note)
@@ -302,12 +324,7 @@ static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct
 	bytes += atomic_load_explicit(&batch->bytes, memory_order_relaxed);
 	atomic_store_explicit(&batch->bytes, bytes, memory_order_relaxed);
 	atomic_store_explicit(&batch->submitted, submitted + (uint32_t)count, memory_order_relaxed);
-	atomic_fetch_add_explicit(&batch->word, count, memory_order_release);
-	/* Not sooner: the end of earlier tasks would tell it. */
-	if (note != NULL)
-		atomic_store_explicit(&batch->note, note, memory_order_release);
-	if (note != NULL || (atomic_load_explicit(&batch->flags, memory_order_relaxed) & LW_BATCH_EVENT) != 0)
-		atomic_fetch_or_explicit(&batch->word, LW_WORD_TELL, memory_order_release);
+	expect_end(batch, submitted, (uint32_t)count, note);
 	lw_spsc_push(channel->ring, &(struct lw_run){.batch = index,
 						     .task = first,
 						     .first = submitted,

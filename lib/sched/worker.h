@@ -82,11 +82,11 @@ struct lw_worker {
 	uint32_t wanted; /* drivers that want to be polled, a bit each: lw_worker_want */
 	/* shared */
 	alignas(64) struct lw_inbox commands;
-	alignas(64) _Atomic uint32_t sleeping;
-	_Atomic uint32_t driving; /* caller mode: somebody is inside a pass */
+	alignas(64) _Atomic uint32_t sleeping; /* every submit looks at it: nothing that is written often beside it */
+	_Atomic uint32_t driving;              /* caller mode: somebody is inside a pass */
 	_Atomic uint32_t stop;
-	_Atomic uint64_t requests, failed, bytes, served_bytes, sleeps;
-	int epoll_fd;
+	alignas(64) _Atomic uint64_t requests, failed, bytes, served_bytes, sleeps;
+	alignas(64) int epoll_fd;
 	int wake_fd;
 	struct lw_io wake_io;
 	pthread_t thread;
