@@ -205,6 +205,7 @@ static int alloc_inside(struct lw_channel *channel, uint32_t capacity, uint32_t 
 	batch->channel_gen = atomic_load_explicit(&channel->gen, memory_order_relaxed);
 	atomic_store_explicit(&batch->note, NULL, memory_order_relaxed);
 	atomic_store_explicit(&batch->word, 0, memory_order_relaxed);
+	atomic_store_explicit(&batch->solo_lane, LW_LANE_NONE, memory_order_relaxed);
 	atomic_store_explicit(&batch->bytes, 0, memory_order_relaxed);
 	gen = atomic_load_explicit(&batch->gen, memory_order_relaxed) + 1;
 	atomic_store_explicit(&batch->gen, gen, memory_order_release);
@@ -259,6 +260,11 @@ static void fill_task(struct lw_engine *engine, struct lw_task *task, uint32_t b
 	atomic_store_explicit(&task->bytes, 0, memory_order_relaxed);
 	atomic_store_explicit(&task->outcome, lw_outcome(LW_PENDING, LW_REASON_NONE, LW_LANE_NONE),
 			      memory_order_relaxed);
+}
+
+static bool batch_is_solo(struct lw_batch *batch)
+{
+	return atomic_load_explicit(&batch->capacity, memory_order_relaxed) == 1;
 }
 
 /* Tells the batch's word of tasks that are about to be pushed. */
@@ -333,7 +339,8 @@ static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct
 						     .remote = requests[0].offset,
 						     .length = requests[0].length,
 						     .segment = requests[0].segment,
-						     .op = requests[0].op});
+						     .op = requests[0].op,
+						     .solo = batch_is_solo(batch)});
 	worker = &engine->workers[channel->home];
 	lw_fence_light(); /* with the heavy one of the worker going to sleep */
 	lw_worker_wake(worker);
@@ -433,6 +440,22 @@ struct task_copy {
 	uint8_t op;
 };
 
+/* How the task ended; of one that is alone in its batch the word may be all that tells. */
+static uint32_t outcome_of(struct lw_batch *batch, struct lw_task *task)
+{
+	uint32_t outcome = atomic_load_explicit(&task->outcome, memory_order_acquire);
+	uint64_t word;
+
+	if (!batch_is_solo(batch) || (outcome & 0xff) != LW_PENDING)
+		return outcome;
+	word = atomic_load_explicit(&batch->word, memory_order_acquire);
+	if (lw_word_pending(word) != 0)
+		return outcome;
+	if (lw_word_failed(word) != 0)
+		return atomic_load_explicit(&task->outcome, memory_order_acquire);
+	return lw_outcome(LW_COMPLETED, LW_REASON_NONE, atomic_load_explicit(&batch->solo_lane, memory_order_relaxed));
+}
+
 static int copy_task(struct lw_engine *engine, lw_batch_t id, uint32_t number, struct task_copy *copy)
 {
 	struct lw_batch *batch = lw_batch_of(engine, id);
@@ -447,11 +470,13 @@ static int copy_task(struct lw_engine *engine, lw_batch_t id, uint32_t number, s
 		return lw_fail_static(-ERANGE, "the batch has no task of that number");
 	}
 	task = lw_batch_task(engine, batch, number);
-	outcome = atomic_load_explicit(&task->outcome, memory_order_acquire);
+	outcome = outcome_of(batch, task);
 	copy->status.state = outcome & 0xff;
 	copy->status.reason = outcome >> 8 & 0xff;
 	copy->status.lane = outcome >> 16 == LW_LANE_NONE ? UINT32_MAX : outcome >> 16;
-	copy->status.bytes = atomic_load_explicit(&task->bytes, memory_order_relaxed);
+	copy->status.bytes = copy->status.state == LW_COMPLETED
+				     ? task->length
+				     : atomic_load_explicit(&task->bytes, memory_order_relaxed);
 	copy->status.error = lw_reason_errno((int)copy->status.reason);
 	atomic_thread_fence(memory_order_acquire);
 	if (atomic_load_explicit(&batch->gen, memory_order_relaxed) != (uint32_t)(id >> 32))

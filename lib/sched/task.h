@@ -109,6 +109,9 @@ struct lw_batch {
 	/* shared */
 	alignas(64) _Atomic uint64_t word;
 	_Atomic uint32_t waiters; /* threads asleep on word's low half */
+	/* A batch for one task alone: when its task completes at once, the word tells all but the lane, and the worker
+	 * does not write to the task, whose line would have to travel first. */
+	_Atomic uint32_t solo_lane;
 	/* chunk numbers of the tasks, or of directories when there are more than 512 */
 	alignas(64) _Atomic uint32_t dir[LW_DIR_DIRECT];
 	struct lw_inbox_node node;

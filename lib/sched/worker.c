@@ -292,7 +292,8 @@ static bool take_from(struct lw_worker *worker, struct lw_intake *intake)
 		if (run->count == 0) {
 			if (!lw_spsc_pop(intake->ring, run))
 				break;
-			__builtin_prefetch(&engine->tasks[run->task], 1); /* written at its end, read only then */
+			if (!run->solo)
+				__builtin_prefetch(&engine->tasks[run->task], 1);
 		}
 		take_task(worker, run, &engine->tasks[run->task]);
 		step(engine, run);
