@@ -64,6 +64,13 @@ function(lw_find_dpdk name)
 	                    -Wl,--wrap=memfd_create)
 endfunction()
 
+# Links a target across files: a request crosses six of them, and half of its cost is calls.
+function(lw_lto target)
+	if(LW_LTO AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+		target_link_options(${target} PRIVATE -flto=auto -O2)
+	endif()
+endfunction()
+
 # NAME_core: everything as one static archive with hidden symbols, for tests. NAME: the shared library made of the same
 # objects, which exports what the public headers mark and lib/NAME.map lists.
 function(lw_library name)
@@ -71,6 +78,10 @@ function(lw_library name)
 	add_library(${name}_core STATIC ${sources})
 	target_include_directories(${name}_core PUBLIC ${CMAKE_SOURCE_DIR})
 	target_link_libraries(${name}_core PUBLIC lw_flags lw_dpdk PkgConfig::CJSON Threads::Threads)
+
+	if(LW_LTO AND CMAKE_C_COMPILER_ID STREQUAL "GNU") # fat objects: what is linked without it, tests, links as fast as ever
+		target_compile_options(${name}_core PRIVATE -flto -ffat-lto-objects)
+	endif()
 
 	set(map ${CMAKE_SOURCE_DIR}/lib/${name}.map)
 	add_library(${name} SHARED $<TARGET_OBJECTS:${name}_core>)
@@ -80,6 +91,7 @@ function(lw_library name)
 	target_link_libraries(${name} PRIVATE lw_flags lw_dpdk PkgConfig::CJSON Threads::Threads)
 	target_link_options(${name} PRIVATE -Wl,--version-script=${map} -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,-z,now
 	                    -Wl,-z,relro)
+	lw_lto(${name})
 	if(NOT (LW_SANITIZE AND CMAKE_C_COMPILER_ID MATCHES "Clang")) # clang's sanitizers live in the program only
 		target_link_options(${name} PRIVATE -Wl,-z,defs)
 	endif()
@@ -172,6 +184,7 @@ function(lw_benches folder)
 		add_executable(${name} ${source})
 		set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/bench)
 		target_link_libraries(${name} PRIVATE lw_test_common)
+		lw_lto(${name})
 	endforeach()
 endfunction()
 

@@ -109,88 +109,66 @@ void lw_batch_recycle(struct lw_engine *engine, struct lw_batch *batch)
 	lw_slab_give(&engine->batch_slab, (uint32_t)(batch - engine->batches));
 }
 
-/* The generation that the slot has from lw_batch_free until it is taken again. Whoever holds the slot. */
-static uint32_t freed_gen(struct lw_batch *batch)
+uint64_t lw_batch_unqueue(struct lw_engine *engine, struct lw_batch *batch)
 {
-	return (atomic_load_explicit(&batch->gen, memory_order_relaxed) + 1) & ~UINT32_C(1);
-}
+	uint64_t word =
+		atomic_fetch_and_explicit(&batch->word, ~LW_WORD_QUEUED, memory_order_acq_rel) & ~LW_WORD_QUEUED;
 
-/* Whether this value of done lets the slot go: nobody holds it any more. If another thread was the last, the slot may
- * live again and have any number of tasks by now; its generation, which was changed before, tells. */
-static bool released(struct lw_batch *batch, uint64_t done, uint32_t freed)
-{
-	return (done & (LW_DONE_FREE | LW_DONE_QUEUED)) == LW_DONE_FREE &&
-	       lw_done_count(done) == atomic_load_explicit(&batch->submitted, memory_order_acquire) &&
-	       atomic_load_explicit(&batch->gen, memory_order_relaxed) == freed;
-}
-
-/* Takes QUEUED off after the owner popped the node. */
-void lw_batch_unqueue(struct lw_engine *engine, struct lw_batch *batch)
-{
-	uint32_t freed = freed_gen(batch);
-	uint64_t done =
-		atomic_fetch_and_explicit(&batch->done, ~LW_DONE_QUEUED, memory_order_acq_rel) & ~LW_DONE_QUEUED;
-
-	if (released(batch, done, freed))
+	if (lw_word_released(word))
 		lw_batch_recycle(engine, batch);
+	return word;
 }
 
-bool lw_batch_unqueue_seen(struct lw_engine *engine, struct lw_batch *batch, uint64_t seen)
+/* Sets QUEUED for who is to push the node. False if it is queued already, or was freed: nobody's news. */
+static bool take_queued(struct lw_batch *batch)
 {
-	uint32_t freed = freed_gen(batch);
+	uint64_t word = atomic_load_explicit(&batch->word, memory_order_relaxed);
 
-	if (!atomic_compare_exchange_strong_explicit(&batch->done, &seen, seen & ~LW_DONE_QUEUED, memory_order_acq_rel,
-						     memory_order_relaxed))
-		return false;
-	if (released(batch, seen & ~LW_DONE_QUEUED, freed))
-		lw_batch_recycle(engine, batch);
+	do {
+		if ((word & (LW_WORD_QUEUED | LW_WORD_FREE)) != 0)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(&batch->word, &word, word | LW_WORD_QUEUED,
+							memory_order_acq_rel, memory_order_relaxed));
 	return true;
 }
 
-static struct lw_channel *owner_to_tell(struct lw_engine *engine, struct lw_batch *batch)
+/* All tasks ended: sends the note and queues the event. The worker counts as a teller, so the slot stays. */
+static void tell(struct lw_engine *engine, struct lw_batch *batch, uint64_t word)
 {
-	struct lw_channel *channel = &engine->channels[batch->channel];
+	struct lw_pending_note *note = atomic_exchange_explicit(&batch->note, NULL, memory_order_acq_rel);
+	struct lw_channel *owner = &engine->channels[batch->channel];
+	bool event = (atomic_load_explicit(&batch->flags, memory_order_relaxed) & LW_BATCH_EVENT) != 0 &&
+		     atomic_load_explicit(&owner->gen, memory_order_acquire) == batch->channel_gen;
 
-	if ((atomic_load_explicit(&batch->flags, memory_order_relaxed) & LW_BATCH_EVENT) == 0)
-		return NULL;
-	if (atomic_load_explicit(&channel->gen, memory_order_acquire) != batch->channel_gen)
-		return NULL;
-	return channel;
+	if (note != NULL)
+		lw_notify_batch_ended(engine, note, lw_word_failed(word) == 0);
+	if (event && take_queued(batch))
+		lw_inbox_push(&owner->ended, &batch->node);
+	word = atomic_fetch_sub_explicit(&batch->word, LW_WORD_TELLER, memory_order_acq_rel) - LW_WORD_TELLER;
+	if (lw_word_released(word))
+		lw_batch_recycle(engine, batch);
+	if (event)
+		lw_channel_wake(owner);
 }
 
 void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t done, uint32_t failed)
 {
-	struct lw_channel *owner = owner_to_tell(engine, batch);
-	uint32_t freed = freed_gen(batch);
-	uint64_t add = done | (uint64_t)failed << LW_DONE_FAILED_SHIFT, word;
-	uint32_t claimed;
+	uint64_t seen = atomic_load_explicit(&batch->word, memory_order_relaxed), word;
 
-	if (failed != 0)
-		atomic_fetch_add_explicit(&batch->failed, failed, memory_order_relaxed);
-	claimed = atomic_fetch_add_explicit(&batch->claimed, done, memory_order_acq_rel) + done;
-	if (claimed == atomic_load_explicit(&batch->submitted, memory_order_acquire)) {
-		struct lw_pending_note *note = NULL;
-
-		if (atomic_load_explicit(&batch->note, memory_order_relaxed) != NULL)
-			note = atomic_exchange_explicit(&batch->note, NULL, memory_order_acq_rel);
-		if (note != NULL)
-			lw_notify_batch_ended(engine, note,
-					      atomic_load_explicit(&batch->failed, memory_order_relaxed) == 0);
-		if (owner != NULL &&
-		    (atomic_fetch_or_explicit(&batch->done, LW_DONE_QUEUED | LW_DONE_NEWS, memory_order_acq_rel) &
-		     LW_DONE_QUEUED) == 0)
-			lw_inbox_push(&owner->ended, &batch->node);
-	}
-	/* The last touch: from here on the slot may be somebody else's. Its memory stays, so a look at waiters is
+	do {
+		word = seen - done + ((uint64_t)failed << LW_WORD_FAILED_SHIFT);
+		if (lw_word_pending(word) == 0 && (word & LW_WORD_TELL) != 0)
+			word = word - LW_WORD_TELL + LW_WORD_TELLER;
+	} while (!atomic_compare_exchange_weak_explicit(&batch->word, &seen, word, memory_order_seq_cst,
+							memory_order_relaxed));
+	/* From here on the slot may be somebody else's, unless we tell. Its memory stays, so a look at waiters is
 	 * harmless. */
-	word = atomic_fetch_add_explicit(&batch->done, add, memory_order_seq_cst) + add;
-	if (released(batch, word, freed))
-		lw_batch_recycle(engine, batch);
 	if (atomic_load_explicit(&batch->waiters, memory_order_seq_cst) != 0)
-		syscall(SYS_futex, &batch->done, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-	/* Another worker may have queued it: the owner waits for all who claimed tasks before. */
-	if (owner != NULL && (word & LW_DONE_QUEUED) != 0)
-		lw_channel_wake(owner);
+		syscall(SYS_futex, &batch->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	if (lw_word_pending(word) == 0 && (seen & LW_WORD_TELL) != 0)
+		tell(engine, batch, word);
+	else if (lw_word_released(word))
+		lw_batch_recycle(engine, batch);
 }
 
 /* The owner, inside. */
@@ -219,15 +197,16 @@ static int alloc_inside(struct lw_channel *channel, uint32_t capacity, uint32_t 
 	atomic_fetch_add_explicit(&engine->live_batches, 1, memory_order_relaxed);
 	atomic_store_explicit(&batch->submitted, 0, memory_order_relaxed);
 	atomic_store_explicit(&batch->capacity, capacity, memory_order_relaxed);
+	if (capacity != 0)
+		__builtin_prefetch(lw_batch_task(engine, batch, 0), 1); /* a worker wrote it last */
 	atomic_store_explicit(&batch->flags, flags, memory_order_relaxed);
 	batch->user = user;
 	batch->channel = channel->index;
 	batch->channel_gen = atomic_load_explicit(&channel->gen, memory_order_relaxed);
 	atomic_store_explicit(&batch->note, NULL, memory_order_relaxed);
-	atomic_store_explicit(&batch->done, 0, memory_order_relaxed);
+	atomic_store_explicit(&batch->word, 0, memory_order_relaxed);
+	atomic_store_explicit(&batch->solo_lane, LW_LANE_NONE, memory_order_relaxed);
 	atomic_store_explicit(&batch->bytes, 0, memory_order_relaxed);
-	atomic_store_explicit(&batch->claimed, 0, memory_order_relaxed);
-	atomic_store_explicit(&batch->failed, 0, memory_order_relaxed);
 	gen = atomic_load_explicit(&batch->gen, memory_order_relaxed) + 1;
 	atomic_store_explicit(&batch->gen, gen, memory_order_release);
 	*out = lw_handle(gen, engine->tag, index);
@@ -283,6 +262,31 @@ static void fill_task(struct lw_engine *engine, struct lw_task *task, uint32_t b
 			      memory_order_relaxed);
 }
 
+static bool batch_is_solo(struct lw_batch *batch)
+{
+	return atomic_load_explicit(&batch->capacity, memory_order_relaxed) == 1;
+}
+
+/* Tells the batch's word of tasks that are about to be pushed. */
+static void expect_end(struct lw_batch *batch, uint32_t before, uint32_t count, struct lw_pending_note *note)
+{
+	bool event = (atomic_load_explicit(&batch->flags, memory_order_relaxed) & LW_BATCH_EVENT) != 0;
+	uint64_t tell = event || note != NULL ? LW_WORD_TELL : 0;
+
+	/* The first tasks: no worker knows the batch yet, so nothing has to be atomic. The push publishes it. */
+	if (before == 0) {
+		atomic_store_explicit(&batch->note, note, memory_order_relaxed);
+		atomic_store_explicit(&batch->word, count | tell, memory_order_relaxed);
+		return;
+	}
+	atomic_fetch_add_explicit(&batch->word, count, memory_order_release);
+	/* Not sooner: the end of earlier tasks would tell it. */
+	if (note != NULL)
+		atomic_store_explicit(&batch->note, note, memory_order_release);
+	if (tell != 0)
+		atomic_fetch_or_explicit(&batch->word, tell, memory_order_release);
+}
+
 /* The owner, inside. */
 static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
 			 struct lw_pending_note *note)
@@ -325,11 +329,8 @@ static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct
 	}
 	bytes += atomic_load_explicit(&batch->bytes, memory_order_relaxed);
 	atomic_store_explicit(&batch->bytes, bytes, memory_order_relaxed);
-	/* Before the worker can end one of them: it compares with submitted to know the last. */
-	atomic_store_explicit(&batch->submitted, submitted + (uint32_t)count, memory_order_release);
-	/* Not sooner: the end of earlier tasks would send it. */
-	if (note != NULL)
-		atomic_store_explicit(&batch->note, note, memory_order_release);
+	atomic_store_explicit(&batch->submitted, submitted + (uint32_t)count, memory_order_relaxed);
+	expect_end(batch, submitted, (uint32_t)count, note);
 	lw_spsc_push(channel->ring, &(struct lw_run){.batch = index,
 						     .task = first,
 						     .first = submitted,
@@ -338,7 +339,8 @@ static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct
 						     .remote = requests[0].offset,
 						     .length = requests[0].length,
 						     .segment = requests[0].segment,
-						     .op = requests[0].op});
+						     .op = requests[0].op,
+						     .solo = batch_is_solo(batch)});
 	worker = &engine->workers[channel->home];
 	lw_fence_light(); /* with the heavy one of the worker going to sleep */
 	lw_worker_wake(worker);
@@ -371,9 +373,9 @@ int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request
 	return error;
 }
 
-static uint32_t batch_state(uint32_t tasks, uint32_t done, uint32_t failed)
+static uint32_t batch_state(uint32_t pending, uint32_t failed)
 {
-	if (done < tasks)
+	if (pending != 0)
 		return LW_PENDING;
 	return failed == 0 ? LW_COMPLETED : LW_FAILED;
 }
@@ -393,18 +395,20 @@ static uint64_t batch_bytes(struct lw_engine *engine, struct lw_batch *batch, co
 }
 
 /* Reads a batch that may be freed meanwhile: -EBADF if its generation changed while it was read. */
-static int read_status(struct lw_engine *engine, lw_batch_t id, struct lw_batch_status *status)
+static int read_status(struct lw_engine *engine, lw_batch_t id, struct lw_batch_status *status, uint32_t *pending)
 {
 	struct lw_batch *batch = lw_batch_of(engine, id);
-	uint64_t done;
+	uint64_t word;
 
 	if (batch == NULL)
 		return lw_fail_static(-EBADF, stale_batch);
-	done = atomic_load_explicit(&batch->done, memory_order_seq_cst);
-	status->done = lw_done_count(done);
-	status->failed = lw_done_failed(done);
+	/* In this order: submitted grows before pending does. */
+	word = atomic_load_explicit(&batch->word, memory_order_seq_cst);
 	status->tasks = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
-	status->state = batch_state(status->tasks, status->done, status->failed);
+	status->done = status->tasks - lw_word_pending(word);
+	status->failed = lw_word_failed(word);
+	*pending = lw_word_pending(word);
+	status->state = batch_state(*pending, status->failed);
 	status->bytes = batch_bytes(engine, batch, status);
 	atomic_thread_fence(memory_order_acquire);
 	if (atomic_load_explicit(&batch->gen, memory_order_relaxed) != (uint32_t)(id >> 32))
@@ -415,13 +419,14 @@ static int read_status(struct lw_engine *engine, lw_batch_t id, struct lw_batch_
 int lw_batch_status(struct lw_engine *engine, lw_batch_t id, struct lw_batch_status *out)
 {
 	struct lw_batch_status status;
+	uint32_t pending;
 	int error;
 
 	if (engine == NULL || out == NULL)
 		return lw_fail_static(-EINVAL, "engine and out must not be NULL");
 	error = lw_engine_check(engine);
 	if (error == 0)
-		error = read_status(engine, id, &status);
+		error = read_status(engine, id, &status, &pending);
 	if (error == 0)
 		*out = status;
 	return error;
@@ -434,6 +439,22 @@ struct task_copy {
 	lw_segment_t segment;
 	uint8_t op;
 };
+
+/* How the task ended; of one that is alone in its batch the word may be all that tells. */
+static uint32_t outcome_of(struct lw_batch *batch, struct lw_task *task)
+{
+	uint32_t outcome = atomic_load_explicit(&task->outcome, memory_order_acquire);
+	uint64_t word;
+
+	if (!batch_is_solo(batch) || (outcome & 0xff) != LW_PENDING)
+		return outcome;
+	word = atomic_load_explicit(&batch->word, memory_order_acquire);
+	if (lw_word_pending(word) != 0)
+		return outcome;
+	if (lw_word_failed(word) != 0)
+		return atomic_load_explicit(&task->outcome, memory_order_acquire);
+	return lw_outcome(LW_COMPLETED, LW_REASON_NONE, atomic_load_explicit(&batch->solo_lane, memory_order_relaxed));
+}
 
 static int copy_task(struct lw_engine *engine, lw_batch_t id, uint32_t number, struct task_copy *copy)
 {
@@ -449,11 +470,13 @@ static int copy_task(struct lw_engine *engine, lw_batch_t id, uint32_t number, s
 		return lw_fail_static(-ERANGE, "the batch has no task of that number");
 	}
 	task = lw_batch_task(engine, batch, number);
-	outcome = atomic_load_explicit(&task->outcome, memory_order_acquire);
+	outcome = outcome_of(batch, task);
 	copy->status.state = outcome & 0xff;
 	copy->status.reason = outcome >> 8 & 0xff;
 	copy->status.lane = outcome >> 16 == LW_LANE_NONE ? UINT32_MAX : outcome >> 16;
-	copy->status.bytes = atomic_load_explicit(&task->bytes, memory_order_relaxed);
+	copy->status.bytes = copy->status.state == LW_COMPLETED
+				     ? task->length
+				     : atomic_load_explicit(&task->bytes, memory_order_relaxed);
 	copy->status.error = lw_reason_errno((int)copy->status.reason);
 	atomic_thread_fence(memory_order_acquire);
 	if (atomic_load_explicit(&batch->gen, memory_order_relaxed) != (uint32_t)(id >> 32))
@@ -511,19 +534,20 @@ out:
 	return error;
 }
 
-static int wait_asleep(struct lw_batch *batch, uint64_t seen, uint64_t left_ns)
+static int wait_asleep(struct lw_batch *batch, uint32_t pending, uint64_t left_ns)
 {
 	struct timespec pause = {.tv_sec = (time_t)(left_ns / 1000000000), .tv_nsec = (long)(left_ns % 1000000000)};
 
-	/* The low word of done, which is the first on this byte order. */
-	static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is done's low word");
-	syscall(SYS_futex, &batch->done, FUTEX_WAIT_PRIVATE, (uint32_t)seen, &pause, NULL, 0);
+	/* The low half of the word, which is the first on this byte order. */
+	static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the number of pending tasks");
+	syscall(SYS_futex, &batch->word, FUTEX_WAIT_PRIVATE, pending, &pause, NULL, 0);
 	return 0;
 }
 
 int lw_batch_wait(struct lw_engine *engine, lw_batch_t id, uint32_t timeout_ms, struct lw_batch_status *out)
 {
 	struct lw_batch_status status;
+	uint32_t pending;
 	uint64_t start_ns = 0, now_ns = 0, limit_ns = (uint64_t)timeout_ms * 1000000;
 	struct lw_batch *batch;
 	uint32_t spins = 0;
@@ -534,7 +558,7 @@ int lw_batch_wait(struct lw_engine *engine, lw_batch_t id, uint32_t timeout_ms, 
 	for (;;) {
 		error = lw_engine_check(engine);
 		if (error == 0)
-			error = read_status(engine, id, &status);
+			error = read_status(engine, id, &status, &pending);
 		if (error != 0)
 			return error;
 		if (status.state != LW_PENDING)
@@ -558,12 +582,12 @@ int lw_batch_wait(struct lw_engine *engine, lw_batch_t id, uint32_t timeout_ms, 
 		if (batch == NULL)
 			continue;
 		atomic_fetch_add_explicit(&batch->waiters, 1, memory_order_seq_cst);
-		if ((uint32_t)atomic_load_explicit(&batch->done, memory_order_seq_cst) == status.done) {
+		if (lw_word_pending(atomic_load_explicit(&batch->word, memory_order_seq_cst)) == pending) {
 			uint64_t left_ns =
 				timeout_ms == UINT32_MAX ? UINT64_C(100000000) : limit_ns - (now_ns - start_ns);
 
 			/* Looks up now and then, to see the engine closed or the batch freed by another thread. */
-			wait_asleep(batch, status.done, left_ns < 100000000 ? left_ns : 100000000);
+			wait_asleep(batch, pending, left_ns < 100000000 ? left_ns : 100000000);
 		}
 		atomic_fetch_sub_explicit(&batch->waiters, 1, memory_order_seq_cst);
 	}
@@ -572,12 +596,29 @@ int lw_batch_wait(struct lw_engine *engine, lw_batch_t id, uint32_t timeout_ms, 
 	return 0;
 }
 
+/* Whether every task has ended. Tasks are seen to end a moment before they are counted: who polls task by task may free
+ * as soon as he saw the last. */
+static bool all_ended(struct lw_engine *engine, struct lw_batch *batch)
+{
+	uint32_t submitted = atomic_load_explicit(&batch->submitted, memory_order_acquire);
+
+	if (lw_word_pending(atomic_load_explicit(&batch->word, memory_order_acquire)) == 0)
+		return true;
+	for (uint32_t i = 0; i < submitted; i++) {
+		uint32_t outcome =
+			atomic_load_explicit(&lw_batch_task(engine, batch, i)->outcome, memory_order_acquire);
+
+		if ((outcome & 0xff) == LW_PENDING)
+			return false;
+	}
+	return true;
+}
+
 int lw_batch_free(struct lw_engine *engine, lw_batch_t id)
 {
-	uint32_t gen = (uint32_t)(id >> 32), submitted;
-	struct lw_pending_note *note;
+	uint32_t gen = (uint32_t)(id >> 32);
 	struct lw_batch *batch;
-	uint64_t done;
+	uint64_t word;
 	int error;
 
 	if (engine == NULL)
@@ -588,28 +629,14 @@ int lw_batch_free(struct lw_engine *engine, lw_batch_t id)
 	batch = lw_batch_of(engine, id);
 	if (batch == NULL)
 		return lw_fail_static(-EBADF, stale_batch);
-	submitted = atomic_load_explicit(&batch->submitted, memory_order_acquire);
-	done = atomic_load_explicit(&batch->done, memory_order_acquire);
-	/* Tasks are seen to end a moment before they are counted: who polls task by task may free as soon as he saw the
-	 * last. */
-	for (uint32_t i = 0; lw_done_count(done) != submitted && i < submitted; i++) {
-		uint32_t outcome =
-			atomic_load_explicit(&lw_batch_task(engine, batch, i)->outcome, memory_order_acquire);
-
-		if ((outcome & 0xff) == LW_PENDING)
-			return lw_fail_static(-EBUSY,
-					      "tasks of the batch are still pending; wait for them or cancel them");
-	}
+	if (!all_ended(engine, batch))
+		return lw_fail_static(-EBUSY, "tasks of the batch are still pending; wait for them or cancel them");
 	if (!atomic_compare_exchange_strong_explicit(&batch->gen, &gen, gen + 1, memory_order_acq_rel,
 						     memory_order_relaxed))
 		return lw_fail_static(-EBADF, stale_batch);
-	/* With tasks that are not counted yet the worker takes the note, before it counts them. */
-	note = lw_done_count(done) == submitted ? atomic_exchange_explicit(&batch->note, NULL, memory_order_acq_rel)
-						: NULL;
-	if (note != NULL)
-		lw_notify_batch_ended(engine, note, false);
-	done = atomic_fetch_or_explicit(&batch->done, LW_DONE_FREE, memory_order_acq_rel) | LW_DONE_FREE;
-	if (released(batch, done, gen + 1))
+	/* Workers that still count or tell hold the slot; the last of them gives it back. */
+	word = atomic_fetch_or_explicit(&batch->word, LW_WORD_FREE, memory_order_acq_rel) | LW_WORD_FREE;
+	if (lw_word_released(word))
 		lw_batch_recycle(engine, batch);
 	return 0;
 }

@@ -169,12 +169,10 @@ static inline struct lw_segment_slot *lw_segment_of(struct lw_engine *engine, lw
 
 /* Task number i of a batch. The worker and the submitter, or anybody who checks the generation afterwards. */
 struct lw_task *lw_batch_task(struct lw_engine *engine, struct lw_batch *batch, uint32_t i);
-/* The slot and its tasks go back; by whoever made done {submitted, FREE, not QUEUED}. Lock-free. */
+/* The slot and its tasks go back; by whoever took the last holder off the batch's word. Lock-free. */
 void lw_batch_recycle(struct lw_engine *engine, struct lw_batch *batch);
-/* The owner popped the batch's node. */
-void lw_batch_unqueue(struct lw_engine *engine, struct lw_batch *batch);
-/* The same, unless done is not what the owner saw any more: false, and nothing was done. */
-bool lw_batch_unqueue_seen(struct lw_engine *engine, struct lw_batch *batch, uint64_t seen);
+/* The owner popped the batch's node. The word after that; the slot may be another batch's then. */
+uint64_t lw_batch_unqueue(struct lw_engine *engine, struct lw_batch *batch);
 /* lw_submit with a note, which is the batch's after 0. The owner. Also -EALREADY. */
 int lw_submit_noted(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
 		    struct lw_pending_note *note);

@@ -319,7 +319,7 @@ void lw_channel_reap(struct lw_channel *channel)
 	for (link = &channel->ready; (node = *link) != NULL;) {
 		struct lw_batch *batch = batch_of_node(node);
 
-		if ((atomic_load_explicit(&batch->done, memory_order_acquire) & LW_DONE_FREE) != 0) {
+		if ((atomic_load_explicit(&batch->word, memory_order_acquire) & LW_WORD_FREE) != 0) {
 			*link = node->next;
 			lw_batch_unqueue(channel->engine, batch);
 			continue;
@@ -339,35 +339,22 @@ static size_t take_ended(struct lw_channel *channel, struct lw_completion *out, 
 	lw_channel_reap(channel);
 	while (taken < max && channel->ready != NULL) {
 		struct lw_batch *batch = batch_of_node(channel->ready);
-		struct lw_inbox_node *next = channel->ready->next;
-		uint32_t submitted = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
-		uint64_t word = atomic_load_explicit(&batch->done, memory_order_acquire);
-		uint32_t done;
+		struct lw_completion *completion = &out[taken];
+		uint64_t word;
 
-		/* Off before we look: a worker that says it again, meanwhile, changes the word. */
-		if ((word & LW_DONE_NEWS) != 0)
-			word = atomic_fetch_and_explicit(&batch->done, ~LW_DONE_NEWS, memory_order_acq_rel) &
-			       ~LW_DONE_NEWS;
-		done = lw_done_count(word);
-
-		/* The worker is about to count it, and wakes us then. */
-		if (done != submitted && done != atomic_load_explicit(&batch->claimed, memory_order_acquire))
-			break;
-		out[taken] = (struct lw_completion){
+		channel->ready = channel->ready->next;
+		if (channel->ready == NULL)
+			channel->ready_tail = &channel->ready;
+		*completion = (struct lw_completion){
 			.batch = lw_handle(atomic_load_explicit(&batch->gen, memory_order_relaxed), engine->tag,
 					   (uint32_t)(batch - engine->batches)),
 			.user = batch->user,
-			.tasks = done,
-			.failed = lw_done_failed(word),
+			.tasks = atomic_load_explicit(&batch->submitted, memory_order_relaxed),
 		};
-		/* From here on the slot may be another batch's. */
-		if (!lw_batch_unqueue_seen(engine, batch, word))
-			continue;
-		/* One that was freed, or is just being freed, is nobody's news. */
-		taken += (word & LW_DONE_FREE) == 0 && (out[taken].batch >> 32 & 1) != 0;
-		channel->ready = next;
-		if (next == NULL)
-			channel->ready_tail = &channel->ready;
+		word = lw_batch_unqueue(engine, batch);
+		completion->failed = lw_word_failed(word);
+		/* One that was freed is nobody's news; one with tasks again is told when those have ended. */
+		taken += (word & LW_WORD_FREE) == 0 && lw_word_pending(word) == 0;
 	}
 	return taken;
 }

@@ -34,6 +34,7 @@ struct lw_run {
 	uint64_t local, remote, length;
 	uint64_t segment;
 	uint8_t op;
+	bool solo; /* the batch can have no other task */
 };
 
 #define LW_RUN_BITS 20u /* of first and of count, in an entry's first word; the lap has the rest */
@@ -44,6 +45,7 @@ struct lw_spsc_entry {
 	uint32_t batch, task;
 	uint64_t local, remote, length, segment;
 	uint8_t op;
+	bool solo;
 };
 static_assert(sizeof(struct lw_spsc_entry) == LW_CACHE_LINE, "an entry is a cache line");
 
@@ -102,6 +104,7 @@ static inline void lw_spsc_push(struct lw_spsc *ring, const struct lw_run *run)
 	entry->length = run->length;
 	entry->segment = run->segment;
 	entry->op = run->op;
+	entry->solo = run->solo;
 	atomic_store_explicit(&entry->what, run->first | (uint64_t)run->count << LW_RUN_BITS | lap << (2 * LW_RUN_BITS),
 			      memory_order_release); /* P */
 	ring->tail++;
@@ -131,7 +134,8 @@ static inline bool lw_spsc_pop(struct lw_spsc *ring, struct lw_run *run)
 			       .remote = entry->remote,
 			       .length = entry->length,
 			       .segment = entry->segment,
-			       .op = entry->op};
+			       .op = entry->op,
+			       .solo = entry->solo};
 	atomic_store_explicit(&ring->head, head + 1, memory_order_release); /* C */
 	return true;
 }

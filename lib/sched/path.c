@@ -159,7 +159,14 @@ bool lw_path_now(struct lw_worker *worker, struct lw_path *path, const struct lw
 		return false;
 	lw_count(&lane->stats.slices, 1);
 	lw_count(run->op == LW_WRITE ? &lane->stats.tx_bytes : &lane->stats.rx_bytes, run->length);
-	lw_worker_finish(worker, task, run->batch, run->length, LW_COMPLETED, LW_REASON_NONE, lw_lane_id(lane));
+	if (run->solo) {
+		struct lw_batch *batch = &worker->engine->batches[run->batch];
+
+		lw_worker_count(worker, run->batch, run->length, false);
+		atomic_store_explicit(&batch->solo_lane, lw_lane_id(lane), memory_order_relaxed);
+	} else {
+		lw_worker_finish(worker, task, run->batch, run->length, LW_COMPLETED, LW_REASON_NONE, lw_lane_id(lane));
+	}
 	return true;
 }
 

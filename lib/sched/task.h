@@ -58,29 +58,45 @@ static inline uint32_t lw_outcome(uint32_t state, uint32_t reason, uint32_t lane
 	return state | reason << 8 | lane << 16;
 }
 
-/* The batch's counts of ended tasks and of those that did not complete are a word with two more holders of the slot in
- * it. Whoever makes the word {submitted, FREE, not QUEUED} gives the slot back: exactly one can. */
-#define LW_DONE_FAILED_SHIFT 32
-#define LW_DONE_FAILED_MASK UINT32_C(0x00ffffff)
-#define LW_DONE_NEWS                                                                                                   \
-	(UINT64_C(1) << 61) /* all submitted tasks ended again: set beside QUEUED, so that the word changes */
-#define LW_DONE_QUEUED (UINT64_C(1) << 62) /* its node is in the channel's inbox or ready list */
-#define LW_DONE_FREE (UINT64_C(1) << 63)   /* the application freed it */
+/* What workers and the application share of a batch is one word: how many tasks are pending, how many ended in another
+ * state than COMPLETED, and who holds the slot. It lies in a line of its own, which the application polls.
+ *
+ *   submit   adds the pending tasks, then sets TELL if the end is to be told (event, note), then pushes the run
+ *   worker   takes its ended tasks off; who takes the last one off a batch with TELL clears TELL and counts itself as a
+ *            teller in the same step, tells, and then counts itself off
+ *   owner    clears QUEUED when it pops the batch's node
+ *   free     sets FREE
+ *
+ * The step that leaves nothing but FREE (and failures) gives the slot back: no later step can be, so it is exactly one.
+ */
+#define LW_WORD_PENDING UINT64_C(0x00000000ffffffff)
+#define LW_WORD_FAILED_SHIFT 32
+#define LW_WORD_FAILED (UINT64_C(0xfffff) << LW_WORD_FAILED_SHIFT)
+#define LW_WORD_TELLER (UINT64_C(1) << 52) /* one worker that tells; up to 127 */
+#define LW_WORD_TELLERS (UINT64_C(0x7f) << 52)
+#define LW_WORD_TELL (UINT64_C(1) << 60)
+#define LW_WORD_QUEUED (UINT64_C(1) << 62) /* its node is in the channel's inbox or ready list */
+#define LW_WORD_FREE (UINT64_C(1) << 63)
 
-static inline uint32_t lw_done_count(uint64_t done)
+static inline uint32_t lw_word_pending(uint64_t word)
 {
-	return (uint32_t)done;
+	return (uint32_t)(word & LW_WORD_PENDING);
 }
 
-static inline uint32_t lw_done_failed(uint64_t done)
+static inline uint32_t lw_word_failed(uint64_t word)
 {
-	return (uint32_t)(done >> LW_DONE_FAILED_SHIFT) & LW_DONE_FAILED_MASK;
+	return (uint32_t)((word & LW_WORD_FAILED) >> LW_WORD_FAILED_SHIFT);
+}
+
+static inline bool lw_word_released(uint64_t word)
+{
+	return (word & ~LW_WORD_FAILED) == LW_WORD_FREE;
 }
 
 struct lw_pending_note;
 
 struct lw_batch {
-	/* written by the application */
+	/* the application's; workers look at them only to tell */
 	alignas(64) _Atomic uint32_t gen; /* odd: alive */
 	_Atomic uint32_t submitted;
 	_Atomic uint32_t capacity;
@@ -90,17 +106,16 @@ struct lw_batch {
 	uint32_t channel_gen;
 	_Atomic(struct lw_pending_note *) note;
 	_Atomic uint64_t bytes; /* of all tasks submitted */
-	/* written by workers, and polled by the application: nothing else may share this line */
-	alignas(64) _Atomic uint64_t done;
-	_Atomic uint32_t waiters; /* threads asleep on done's low word */
-	/* written by workers */
-	alignas(64) _Atomic uint32_t
-		claimed;         /* as done's count, but raised before the batch is touched for the last time */
-	_Atomic uint32_t failed; /* raised before claimed: what the one who claims the last task must know */
-	struct lw_inbox_node node;
+	/* shared */
+	alignas(64) _Atomic uint64_t word;
+	_Atomic uint32_t waiters; /* threads asleep on word's low half */
+	/* A batch for one task alone: when its task completes at once, the word tells all but the lane, and the worker
+	 * does not write to the task, whose line would have to travel first. */
+	_Atomic uint32_t solo_lane;
 	/* chunk numbers of the tasks, or of directories when there are more than 512 */
 	alignas(64) _Atomic uint32_t dir[LW_DIR_DIRECT];
+	struct lw_inbox_node node;
 };
-static_assert(LW_BATCH_MAX_TASKS <= LW_DONE_FAILED_MASK, "all tasks of a batch may fail");
+static_assert(LW_BATCH_MAX_TASKS < (1u << 20), "all tasks of a batch may fail");
 
 #endif

@@ -282,15 +282,6 @@ static void step(struct lw_engine *engine, struct lw_run *run)
 	run->op = task->op;
 }
 
-/* The lines that the end of the task and of the batch will write are asked for now, all at once. */
-static void expect_batch(struct lw_batch *batch, struct lw_task *task)
-{
-	__builtin_prefetch(task, 1);
-	__builtin_prefetch(&batch->gen, 0);
-	__builtin_prefetch(&batch->done, 1);
-	__builtin_prefetch(&batch->claimed, 1);
-}
-
 static bool take_from(struct lw_worker *worker, struct lw_intake *intake)
 {
 	struct lw_engine *engine = worker->engine;
@@ -301,7 +292,8 @@ static bool take_from(struct lw_worker *worker, struct lw_intake *intake)
 		if (run->count == 0) {
 			if (!lw_spsc_pop(intake->ring, run))
 				break;
-			expect_batch(&engine->batches[run->batch], &engine->tasks[run->task]);
+			if (!run->solo)
+				__builtin_prefetch(&engine->tasks[run->task], 1);
 		}
 		take_task(worker, run, &engine->tasks[run->task]);
 		step(engine, run);

@@ -82,11 +82,11 @@ struct lw_worker {
 	uint32_t wanted; /* drivers that want to be polled, a bit each: lw_worker_want */
 	/* shared */
 	alignas(64) struct lw_inbox commands;
-	alignas(64) _Atomic uint32_t sleeping;
-	_Atomic uint32_t driving; /* caller mode: somebody is inside a pass */
+	alignas(64) _Atomic uint32_t sleeping; /* every submit looks at it: nothing that is written often beside it */
+	_Atomic uint32_t driving;              /* caller mode: somebody is inside a pass */
 	_Atomic uint32_t stop;
-	_Atomic uint64_t requests, failed, bytes, served_bytes, sleeps;
-	int epoll_fd;
+	alignas(64) _Atomic uint64_t requests, failed, bytes, served_bytes, sleeps;
+	alignas(64) int epoll_fd;
 	int wake_fd;
 	struct lw_io wake_io;
 	pthread_t thread;
@@ -143,9 +143,8 @@ void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io);
 /* Internal to lib/sched: publishes what was counted. */
 void lw_worker_tally_flush(struct lw_worker *worker);
 
-/* Internal to lib/sched: the end of a task of that batch, counted for it. */
-static inline void lw_worker_finish(struct lw_worker *worker, struct lw_task *task, uint32_t batch, uint64_t bytes,
-				    enum lw_state state, enum lw_reason reason, uint32_t lane)
+/* Internal to lib/sched: counts a task of that batch as ended. */
+static inline void lw_worker_count(struct lw_worker *worker, uint32_t batch, uint64_t bytes, bool failed)
 {
 	struct lw_tally *tally = &worker->tally;
 
@@ -154,8 +153,15 @@ static inline void lw_worker_finish(struct lw_worker *worker, struct lw_task *ta
 		*tally = (struct lw_tally){.batch = batch};
 	}
 	tally->done++;
-	tally->failed += state != LW_COMPLETED;
+	tally->failed += failed;
 	tally->bytes += bytes;
+}
+
+/* Internal to lib/sched: the end of a task of that batch, counted for it. */
+static inline void lw_worker_finish(struct lw_worker *worker, struct lw_task *task, uint32_t batch, uint64_t bytes,
+				    enum lw_state state, enum lw_reason reason, uint32_t lane)
+{
+	lw_worker_count(worker, batch, bytes, state != LW_COMPLETED);
 	atomic_store_explicit(&task->bytes, bytes, memory_order_relaxed);
 	/* The task is the reader's from here on. */
 	atomic_store_explicit(&task->outcome, lw_outcome(state, reason, lane), memory_order_release);

@@ -21,7 +21,8 @@ extern "C" {
 #define LW_BATCH_MAX_TASKS 524288u
 
 enum lw_batch_flags {
-	LW_BATCH_EVENT = 1, /* queue a completion on the channel each time all tasks submitted so far have ended */
+	LW_BATCH_EVENT = 1, /* queue a completion on the channel each time all tasks submitted so far have ended; it
+			       follows at once on what lw_batch_status shows */
 };
 
 enum lw_priority {
