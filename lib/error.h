@@ -18,7 +18,7 @@ static inline int lw_fail_known(int error)
 {
 	return error < 0 ? error : -1;
 }
-#define lw_fail(error, ...)         ((void)(0 ? printf(__VA_ARGS__) : 0), lw_fail_known(error))
+#define lw_fail(error, ...) ((void)(0 ? printf(__VA_ARGS__) : 0), lw_fail_known(error))
 #define lw_fail_static(error, text) ((void)(text), lw_fail_known(error))
 #endif
 
