@@ -127,7 +127,7 @@ static bool is_json(const char *body, size_t size)
 		return true;
 	/* The parser would take any control character for a blank: also an unknown type, before the text of a legacy
 	 * frame. */
-	if (size > 0 && (unsigned char)body[0] < ' ' && memchr("\t\r\n", body[0], 3) == NULL)
+	if (size > 0 && (unsigned char)body[0] < ' ' && body[0] != '\t' && body[0] != '\r' && body[0] != '\n')
 		return false;
 	json = cJSON_ParseWithLength(body, size);
 	cJSON_Delete(json);

@@ -12,14 +12,22 @@
 static void copy_lane(struct lw_engine *engine, const struct lw_worker *worker, uint32_t index,
 		      const struct lw_lane *lane, struct lw_lane_stats *out)
 {
+	uint32_t driver;
+
 	memset(out, 0, sizeof(*out));
 	out->lane = index * engine->worker_count + worker->index;
 	out->worker = worker->index;
 	out->state = lw_lane_state(lane);
-	out->target = lane->path == NULL;
-	snprintf(out->driver, sizeof(out->driver), "%s", lw_drivers[lane->driver]->name);
-	if (lane->path == NULL) {
-		snprintf(out->peer, sizeof(out->peer), "%s", lane->peer);
+	out->target = atomic_load_explicit(&lane->served, memory_order_relaxed);
+	driver = atomic_load_explicit(&lane->shown_driver, memory_order_relaxed);
+	snprintf(out->driver, sizeof(out->driver), "%s", lw_drivers[driver]->name);
+	if (out->target) {
+		for (size_t i = 0; i < LW_PEER_WORDS; i++) {
+			uint64_t word = atomic_load_explicit(&lane->peer[i], memory_order_relaxed);
+
+			memcpy(out->peer + i * sizeof(word), &word, sizeof(word));
+		}
+		out->peer[LW_PEER_WORDS * sizeof(uint64_t) - 1] = '\0';
 	} else {
 		const struct lw_segment_slot *slot =
 			&engine->segments[atomic_load_explicit(&lane->segment, memory_order_relaxed)];

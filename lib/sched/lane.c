@@ -2,6 +2,7 @@
 #include "lib/sched/lane.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "lib/engine.h"
 
@@ -110,10 +111,17 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 struct lw_lane *lw_lane_serve(struct lw_worker *worker, uint32_t driver, const char *peer)
 {
 	struct lw_lane *lane = lw_worker_lane_take(worker, driver);
+	char text[LW_PEER_WORDS * sizeof(uint64_t)] = "";
+	uint64_t word;
 
 	if (lane == NULL)
 		return NULL;
-	snprintf(lane->peer, sizeof(lane->peer), "%s", peer);
+	snprintf(text, sizeof(text), "%s", peer);
+	for (size_t i = 0; i < LW_PEER_WORDS; i++) {
+		memcpy(&word, text + i * sizeof(word), sizeof(word));
+		atomic_store_explicit(&lane->peer[i], word, memory_order_relaxed);
+	}
+	atomic_store_explicit(&lane->served, true, memory_order_relaxed);
 	set_state(lane, LW_LANE_UP);
 	lw_count(&lane->stats.connects, 1);
 	atomic_store_explicit(&lane->in_use, true, memory_order_release);

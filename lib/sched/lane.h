@@ -43,6 +43,8 @@ struct lw_lane_counters {
 	_Atomic uint64_t inflight_bytes;
 };
 
+#define LW_PEER_WORDS 12 /* of 8 bytes */
+
 struct lw_lane {
 	struct lw_slice_list inflight;
 	struct lw_worker *worker;
@@ -59,11 +61,13 @@ struct lw_lane {
 	bool dirty; /* posted to since the last flush */
 	bool ever_up;
 	LIST_ENTRY(lw_lane) dirty_link;
+	/* From here to own: also read by other threads, which may find the lane's successor. No pointer among it. */
 	_Atomic uint32_t state; /* enum lw_lane_state */
 	_Atomic bool in_use;
-	_Atomic uint32_t segment_gen; /* own lanes: whose they are, for those who only read */
-	_Atomic uint32_t segment;
-	char peer[96]; /* served lanes: the peer's address; written before in_use */
+	_Atomic bool served;
+	_Atomic uint32_t shown_driver;        /* as driver */
+	_Atomic uint32_t segment;             /* own lanes: index of the slot */
+	_Atomic uint64_t peer[LW_PEER_WORDS]; /* served lanes: text of the peer's address */
 	struct lw_lane_counters stats;
 	alignas(64) unsigned char own[]; /* the driver's own */
 };

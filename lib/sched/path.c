@@ -279,7 +279,6 @@ static void take_lanes(struct lw_worker *worker, struct lw_path *path, const str
 		lane->path = path;
 		lane->retry_at_ms = worker->now_ms;
 		atomic_store_explicit(&lane->segment, path->segment, memory_order_relaxed);
-		atomic_store_explicit(&lane->segment_gen, path->gen, memory_order_relaxed);
 		atomic_store_explicit(&lane->in_use, true, memory_order_release);
 		path->lane[path->lanes++] = lane;
 	}

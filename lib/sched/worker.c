@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -160,6 +161,20 @@ void lw_worker_forked(struct lw_worker *worker)
 		close(worker->claim_fd);
 }
 
+/* Begins anew what other threads may be reading at this moment. */
+static void lane_show(struct lw_lane *lane, uint32_t driver)
+{
+	_Atomic uint64_t *counter = (_Atomic uint64_t *)&lane->stats;
+
+	atomic_store_explicit(&lane->state, LW_LANE_DOWN, memory_order_relaxed);
+	atomic_store_explicit(&lane->in_use, false, memory_order_relaxed);
+	atomic_store_explicit(&lane->served, false, memory_order_relaxed);
+	atomic_store_explicit(&lane->shown_driver, driver, memory_order_relaxed);
+	atomic_store_explicit(&lane->segment, 0, memory_order_relaxed);
+	for (size_t i = 0; i < sizeof(lane->stats) / sizeof(*counter); i++)
+		atomic_store_explicit(&counter[i], 0, memory_order_relaxed);
+}
+
 struct lw_lane *lw_worker_lane_take(struct lw_worker *worker, uint32_t driver)
 {
 	struct lw_lane *lane;
@@ -169,7 +184,9 @@ struct lw_lane *lw_worker_lane_take(struct lw_worker *worker, uint32_t driver)
 		return NULL;
 	index = worker->free_lanes[--worker->free_lanes_count];
 	lane = lw_worker_lane(worker, index);
-	memset(lane, 0, worker->lane_stride);
+	memset(lane, 0, offsetof(struct lw_lane, state));
+	memset(lane->own, 0, worker->lane_stride - offsetof(struct lw_lane, own));
+	lane_show(lane, driver);
 	TAILQ_INIT(&lane->inflight);
 	lane->worker = worker;
 	lane->ops = lw_drivers[driver];

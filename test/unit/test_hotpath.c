@@ -46,6 +46,7 @@ static _Atomic int armed;
 static _Atomic uint64_t allocations, locks;
 
 #ifndef SANITIZED
+/* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): libc's names are not ours */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *memory, size_t size);
@@ -112,6 +113,7 @@ void free(void *memory)
 	}
 LOCKS(X)
 #undef X
+/* NOLINTEND(readability-inconsistent-declaration-parameter-name) */
 #endif
 
 /* The engine under test, its memory and its requests. */
