@@ -315,6 +315,7 @@ static int open_tables(struct lw_engine *engine)
 	engine->batches = engine->batch_pages.memory;
 	engine->tasks = engine->task_pages.memory;
 	engine->channels = engine->channel_pages.memory;
+	engine->channel_count = (uint32_t)config->max_channels;
 	engine->segments = engine->segment_pages.memory;
 	engine->segments_used = 1;
 	lw_slab_init(&engine->batch_slab, engine->batch_next_pages.memory, (uint32_t)config->max_batches);
@@ -358,8 +359,9 @@ static void raise_epoch(struct lw_engine *engine)
 static void close_tables(struct lw_engine *engine)
 {
 	raise_epoch(engine);
-	for (uint64_t i = 0; engine->channels != NULL && i < engine->config.max_channels; i++)
+	for (uint32_t i = 0; i < engine->channel_count; i++)
 		lw_channel_fini(&engine->channels[i]);
+	engine->channel_count = 0;
 	lw_notify_fini(engine);
 	lw_memory_fini(engine);
 	lw_cancel_fini(engine);

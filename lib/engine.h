@@ -109,6 +109,7 @@ struct lw_engine {
 	struct lw_task *tasks;
 	struct lw_slab chunk_slab;
 	struct lw_channel *channels;
+	uint32_t channel_count; /* of this life; 0: the table is not there */
 	struct lw_segment_slot *segments;
 	uint32_t segments_used; /* under the lock: slots ever used */
 	_Atomic uint32_t live_batches;

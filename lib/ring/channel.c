@@ -81,9 +81,9 @@ void lw_channel_leave(struct lw_channel *channel)
 	atomic_store_explicit(&channel->inside, 0, memory_order_release);
 }
 
-static void attach(struct lw_worker *worker, void *arg)
+static void attach(struct lw_worker *worker, struct lw_command *command)
 {
-	struct lw_channel *channel = arg;
+	struct lw_channel *channel = (struct lw_channel *)((char *)command - offsetof(struct lw_channel, attach));
 	struct lw_intake *intake = &worker->intakes[channel->index];
 
 	*intake = (struct lw_intake){.ring = channel->ring};
@@ -173,12 +173,9 @@ static int open_channel(struct lw_engine *engine, bool self, struct lw_channel *
 	} else {
 		lw_spsc_init(channel->ring, channel->ring->entries, size);
 	}
-	error = lw_worker_call(&engine->workers[channel->home], attach, channel, NULL, CLOSE_MS);
-	if (error != 0) {
-		/* It may take it yet: the slot is lost rather than used twice. */
-		return lw_fail(error, "worker %u did not take the channel in time; is the process starved of CPU?",
-			       channel->home);
-	}
+	/* Nobody waits for it: what is pushed before the worker knows the ring is in the ring when it does. */
+	channel->attach.run = attach;
+	lw_worker_send(&engine->workers[channel->home], &channel->attach);
 	atomic_fetch_add_explicit(&channel->gen, 1, memory_order_release);
 	*out = channel;
 	return 0;

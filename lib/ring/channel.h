@@ -9,12 +9,14 @@
 
 #include <lanewise/channel.h>
 
+#include "lib/ring/command.h"
 #include "lib/ring/inbox.h"
 #include "lib/ring/spsc.h"
 
 struct lw_engine;
 
 struct lw_channel {
+	struct lw_command attach; /* tells the home worker of the ring */
 	/* constant while open */
 	struct lw_engine *engine;
 	uint32_t index;

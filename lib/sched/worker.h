@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "lib/ring/command.h"
 #include "lib/ring/inbox.h"
 #include "lib/ring/spsc.h"
 #include "lib/sched/lane.h"
@@ -18,12 +19,6 @@
 struct lw_engine;
 struct lw_worker;
 struct lw_rangemap;
-
-/* Something for a worker to do between two passes. The memory is the sender's until run was called. */
-struct lw_command {
-	struct lw_inbox_node node;
-	void (*run)(struct lw_worker *worker, struct lw_command *command);
-};
 
 /* A descriptor in the worker's epoll set. ready runs on the worker's thread and only takes note of the events; the
  * driver's poll acts on them. */

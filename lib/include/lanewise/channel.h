@@ -18,8 +18,9 @@ struct lw_completion {
 };
 
 /* The calling thread's own channel of this engine, made on first use and closed when the thread ends. Any thread.
- * Never blocks beyond a short table lock on first use. 0; -EINVAL; -ENOSPC more than the setting max_channels; -ENOMEM;
- * -ESHUTDOWN; -EOWNERDEAD. */
+ * Never blocks beyond a short table lock on first use. 0; -EINVAL; -ENOSPC more than the setting max_channels, or the
+ * thread has channels of 8 engines already; -ENOMEM; -ESHUTDOWN;
+ * -EOWNERDEAD. */
 LW_API int lw_channel_self(struct lw_engine *engine, struct lw_channel **out);
 
 /* Opens a channel that the caller hands to whom it likes, one thread at a time. Otherwise as lw_channel_self. The
@@ -27,7 +28,8 @@ LW_API int lw_channel_self(struct lw_engine *engine, struct lw_channel **out);
 LW_API int lw_channel_open(struct lw_engine *engine, struct lw_channel **out);
 
 /* Closes a channel of lw_channel_open. Its batches live on; their completions are no longer queued. The channel's
- * owner. Blocks for at most 5 s until each worker let go. 0; -EINVAL NULL, or not from lw_channel_open; -ESHUTDOWN. */
+ * owner. Blocks for at most 5 s until each worker let go. 0; -EINVAL NULL, or not from lw_channel_open; -ETIMEDOUT a
+ * worker did not let go; -ESHUTDOWN. */
 LW_API int lw_channel_close(struct lw_channel *channel);
 
 /* Takes at most max batches that ended and were allocated with LW_BATCH_EVENT. In caller mode it also drives the

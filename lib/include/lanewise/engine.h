@@ -55,11 +55,12 @@ LW_API int lw_engine_progress(struct lw_engine *engine);
 LW_API const char *lw_engine_name(const struct lw_engine *engine);
 
 /* The effective configuration as a JSON array of {"name","value","source","unit","default","min","max","help","live"};
- * source is one of default, file, env, code. The caller frees *out with free(). Any thread. 0, -EINVAL, -ENOMEM. */
+ * source is one of default, file, env, code. The caller frees *out with free(). Any thread. 0, -EINVAL, -ENOMEM,
+ * -ESHUTDOWN, -EOWNERDEAD. */
 LW_API int lw_engine_config_json(const struct lw_engine *engine, char **out);
 
 /* What the engine found on this host: drivers with state and reason, the EAL, CPUs, pages, addresses, as a JSON object.
- * The caller frees *out with free(). Any thread. 0, -EINVAL, -ENOMEM. */
+ * The caller frees *out with free(). Any thread. 0, -EINVAL, -ENOMEM, -ESHUTDOWN, -EOWNERDEAD. */
 LW_API int lw_engine_info_json(struct lw_engine *engine, char **out);
 
 /* Receives each log line (level: 0 error, 1 warning, 2 info, 3 debug; no newline). Called from any thread of the

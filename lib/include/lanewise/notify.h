@@ -20,8 +20,9 @@ struct lw_note {
 
 /* Sends a note to the engine behind segment and waits for its answer. Any thread. Blocks for at most timeout_ms (0: the
  * setting handshake_timeout_ms); other peers' notes are not delayed.
- * 0 the peer has it; -ENOBUFS the peer's queue is full; -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT, -EPROTO;
- * -EMSGSIZE too long; -EILSEQ a NUL inside; -EBADF; -EINVAL; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
+ * 0 the peer has it; -ENOBUFS the peer's queue is full; -ENOTSUP nobody is there (null driver); -EHOSTUNREACH,
+ * -ECONNREFUSED, -ETIMEDOUT, -EPROTO; -EMSGSIZE too long; -EILSEQ a NUL inside; -EBADF; -EINVAL; -ENOMEM; -ESHUTDOWN;
+ * -EOWNERDEAD. */
 LW_API int lw_notify(struct lw_engine *engine, lw_segment_t segment, const struct lw_note *note, uint32_t timeout_ms);
 
 /* lw_submit, and when every task of the batch COMPLETED the engine sends note to the segment of requests[0], once,

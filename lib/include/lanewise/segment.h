@@ -37,7 +37,8 @@ LW_API int lw_segment_close(struct lw_engine *engine, lw_segment_t segment);
 LW_API int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_segment_range *out, size_t max);
 
 /* Asks the peer behind the segment whether it lives. Any thread. Blocks for at most timeout_ms (0: the setting).
- * 0 it answered; -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT, -EPROTO; -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
+ * 0 it answered; -ENOTSUP nobody is there (null driver); -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT, -EPROTO; -EBADF;
+ * -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_segment_probe(struct lw_engine *engine, lw_segment_t segment, uint32_t timeout_ms);
 
 /* Asks for the end of everything under way to the segment (state CANCELED). See lw_batch_cancel. Any thread. Never

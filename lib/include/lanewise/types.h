@@ -13,7 +13,7 @@ typedef uint64_t lw_batch_t;
 typedef uint64_t lw_buffer_t;
 typedef uint64_t lw_segment_t;
 
-/* The engine's own segment: transfers inside one engine. Always open. */
+/* The engine's own segment: transfers inside one engine. Always open. It reaches what the engine offers to peers. */
 #define LW_SEGMENT_LOCAL ((lw_segment_t)0)
 
 struct lw_engine;
@@ -32,7 +32,7 @@ enum lw_state {
 	LW_TIMEOUT = 4,   /* ended by its deadline */
 };
 
-/* Who a buffer is offered to. Local use is always allowed. */
+/* Who a buffer is offered to. As the local side of a request every registered buffer may be used. */
 enum lw_access {
 	LW_ACCESS_LOCAL = 0,
 	LW_ACCESS_REMOTE_READ = 1,
