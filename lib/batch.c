@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches: the slab's slots, their tasks, the submission, and what the application asks of them. */
+/* Batches: the slab's slots, their tasks, and what the application asks of them. Submission is in submit.c. */
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -15,10 +15,9 @@
 #include "lib/engine.h"
 #include "lib/error.h"
 
-#define TIMEOUT_MAX_MS 86400000u
 #define SPIN_NS 20000 /* a waiter spins for so long before it sleeps: about what a wake-up costs */
 
-static const char stale_batch[] =
+const char lw_stale_batch[] =
 	"the batch handle is stale, made up or another engine's; it was freed, or never allocated";
 
 struct lw_task *lw_batch_task(struct lw_engine *engine, struct lw_batch *batch, uint32_t i)
@@ -227,152 +226,6 @@ int lw_batch_alloc(struct lw_channel *channel, uint32_t capacity, uint32_t flags
 	return error;
 }
 
-/* 0, or what is wrong with one request. */
-static int check_request(struct lw_engine *engine, const struct lw_request *request)
-{
-	if (request->op > LW_WRITE || request->priority > LW_BULK || request->reserved != 0)
-		return lw_fail_static(-EINVAL, "a request's op or priority is unknown, or reserved is not 0");
-	if (request->timeout_ms > TIMEOUT_MAX_MS)
-		return lw_fail_static(-EINVAL, "a request's timeout_ms is above 86,400,000");
-	if (request->local == NULL && request->length != 0)
-		return lw_fail_static(-EINVAL, "a request's local address is NULL");
-	if ((uint64_t)(uintptr_t)request->local + request->length < request->length ||
-	    request->offset + request->length < request->length)
-		return lw_fail_static(-EINVAL, "a request's range wraps around the end of the address space");
-	if (lw_segment_of(engine, request->segment) == NULL)
-		return lw_fail_static(-EBADF, "a request's segment handle is stale, made up or another engine's");
-	return 0;
-}
-
-static void fill_task(struct lw_engine *engine, struct lw_task *task, uint32_t batch, const struct lw_request *request)
-{
-	task->local = (uint64_t)(uintptr_t)request->local;
-	task->remote = request->offset;
-	task->length = request->length;
-	task->segment = request->segment;
-	task->batch = batch;
-	task->slices = 0;
-	task->deadline_ms = request->timeout_ms != 0 ? request->timeout_ms : (uint32_t)engine->config.timeout_ms;
-	task->op = request->op;
-	task->priority = request->priority;
-	task->flags = 0;
-	task->reason = LW_REASON_NONE;
-	atomic_store_explicit(&task->bytes, 0, memory_order_relaxed);
-	atomic_store_explicit(&task->outcome, lw_outcome(LW_PENDING, LW_REASON_NONE, LW_LANE_NONE),
-			      memory_order_relaxed);
-}
-
-static bool batch_is_solo(struct lw_batch *batch)
-{
-	return atomic_load_explicit(&batch->capacity, memory_order_relaxed) == 1;
-}
-
-/* Tells the batch's word of tasks that are about to be pushed. */
-static void expect_end(struct lw_batch *batch, uint32_t before, uint32_t count, struct lw_pending_note *note)
-{
-	bool event = (atomic_load_explicit(&batch->flags, memory_order_relaxed) & LW_BATCH_EVENT) != 0;
-	uint64_t tell = event || note != NULL ? LW_WORD_TELL : 0;
-
-	/* The first tasks: no worker knows the batch yet, so nothing has to be atomic. The push publishes it. */
-	if (before == 0) {
-		atomic_store_explicit(&batch->note, note, memory_order_relaxed);
-		atomic_store_explicit(&batch->word, count | tell, memory_order_relaxed);
-		return;
-	}
-	atomic_fetch_add_explicit(&batch->word, count, memory_order_release);
-	/* Not sooner: the end of earlier tasks would tell it. */
-	if (note != NULL)
-		atomic_store_explicit(&batch->note, note, memory_order_release);
-	if (tell != 0)
-		atomic_fetch_or_explicit(&batch->word, tell, memory_order_release);
-}
-
-/* The owner, inside. */
-static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
-			 struct lw_pending_note *note)
-{
-	struct lw_engine *engine = channel->engine;
-	struct lw_batch *batch;
-	struct lw_worker *worker;
-	struct lw_task *task = NULL;
-	uint32_t submitted, index, first = 0;
-	uint64_t bytes = 0;
-	int error;
-
-	batch = lw_batch_of(engine, id);
-	if (batch == NULL)
-		return lw_fail_static(-EBADF, stale_batch);
-	submitted = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
-	if (count > atomic_load_explicit(&batch->capacity, memory_order_relaxed) - submitted)
-		return lw_fail_static(-ENOSPC,
-				      "more requests than the batch has room for; allocate it with a larger capacity");
-	if (count == 0)
-		return 0;
-	for (size_t i = 0; i < count; i++) {
-		error = check_request(engine, &requests[i]);
-		if (error != 0)
-			return error;
-	}
-	if (lw_spsc_space(channel->ring, 1) == 0)
-		return lw_fail_static(-EAGAIN, "the ring to the worker is full; poll and submit again");
-	if (note != NULL && atomic_load_explicit(&batch->note, memory_order_acquire) != NULL)
-		return lw_fail_static(-EALREADY, "the batch has a note waiting already");
-	index = (uint32_t)(batch - engine->batches);
-	for (uint32_t i = 0; i < count; i++) {
-		task = task == NULL || (submitted + i) % LW_CHUNK_TASKS == 0
-			       ? lw_batch_task(engine, batch, submitted + i)
-			       : task + 1;
-		if (i == 0)
-			first = (uint32_t)(task - engine->tasks);
-		bytes += requests[i].length;
-		fill_task(engine, task, index, &requests[i]);
-	}
-	bytes += atomic_load_explicit(&batch->bytes, memory_order_relaxed);
-	atomic_store_explicit(&batch->bytes, bytes, memory_order_relaxed);
-	atomic_store_explicit(&batch->submitted, submitted + (uint32_t)count, memory_order_relaxed);
-	expect_end(batch, submitted, (uint32_t)count, note);
-	lw_spsc_push(channel->ring, &(struct lw_run){.batch = index,
-						     .task = first,
-						     .first = submitted,
-						     .count = (uint32_t)count,
-						     .local = (uint64_t)(uintptr_t)requests[0].local,
-						     .remote = requests[0].offset,
-						     .length = requests[0].length,
-						     .segment = requests[0].segment,
-						     .op = requests[0].op,
-						     .solo = batch_is_solo(batch)});
-	worker = &engine->workers[channel->home];
-	lw_fence_light(); /* with the heavy one of the worker going to sleep */
-	lw_worker_wake(worker);
-	return 0;
-}
-
-int lw_submit_noted(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
-		    struct lw_pending_note *note)
-{
-	int error = lw_channel_enter(channel);
-
-	if (error != 0)
-		return error;
-	error = submit_inside(channel, id, requests, count, note);
-	lw_channel_leave(channel);
-	return error;
-}
-
-int lw_submit(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count)
-{
-	int error;
-
-	if (channel == NULL || (requests == NULL && count != 0))
-		return lw_fail_static(-EINVAL, "channel and requests must not be NULL");
-	error = lw_channel_enter(channel);
-	if (error != 0)
-		return error;
-	error = submit_inside(channel, id, requests, count, NULL);
-	lw_channel_leave(channel);
-	return error;
-}
-
 static uint32_t batch_state(uint32_t pending, uint32_t failed)
 {
 	if (pending != 0)
@@ -401,7 +254,7 @@ static int read_status(struct lw_engine *engine, lw_batch_t id, struct lw_batch_
 	uint64_t word;
 
 	if (batch == NULL)
-		return lw_fail_static(-EBADF, stale_batch);
+		return lw_fail_static(-EBADF, lw_stale_batch);
 	/* In this order: submitted grows before pending does. */
 	word = atomic_load_explicit(&batch->word, memory_order_seq_cst);
 	status->tasks = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
@@ -412,7 +265,7 @@ static int read_status(struct lw_engine *engine, lw_batch_t id, struct lw_batch_
 	status->bytes = batch_bytes(engine, batch, status);
 	atomic_thread_fence(memory_order_acquire);
 	if (atomic_load_explicit(&batch->gen, memory_order_relaxed) != (uint32_t)(id >> 32))
-		return lw_fail_static(-EBADF, stale_batch);
+		return lw_fail_static(-EBADF, lw_stale_batch);
 	return 0;
 }
 
@@ -446,7 +299,7 @@ static uint32_t outcome_of(struct lw_batch *batch, struct lw_task *task)
 	uint32_t outcome = atomic_load_explicit(&task->outcome, memory_order_acquire);
 	uint64_t word;
 
-	if (!batch_is_solo(batch) || (outcome & 0xff) != LW_PENDING)
+	if (!lw_batch_is_solo(batch) || (outcome & 0xff) != LW_PENDING)
 		return outcome;
 	word = atomic_load_explicit(&batch->word, memory_order_acquire);
 	if (lw_word_pending(word) != 0)
@@ -463,10 +316,10 @@ static int copy_task(struct lw_engine *engine, lw_batch_t id, uint32_t number, s
 	uint32_t outcome;
 
 	if (batch == NULL)
-		return lw_fail_static(-EBADF, stale_batch);
+		return lw_fail_static(-EBADF, lw_stale_batch);
 	if (number >= atomic_load_explicit(&batch->submitted, memory_order_acquire)) {
 		if (lw_batch_of(engine, id) == NULL)
-			return lw_fail_static(-EBADF, stale_batch);
+			return lw_fail_static(-EBADF, lw_stale_batch);
 		return lw_fail_static(-ERANGE, "the batch has no task of that number");
 	}
 	task = lw_batch_task(engine, batch, number);
@@ -480,7 +333,7 @@ static int copy_task(struct lw_engine *engine, lw_batch_t id, uint32_t number, s
 	copy->status.error = lw_reason_errno((int)copy->status.reason);
 	atomic_thread_fence(memory_order_acquire);
 	if (atomic_load_explicit(&batch->gen, memory_order_relaxed) != (uint32_t)(id >> 32))
-		return lw_fail_static(-EBADF, stale_batch);
+		return lw_fail_static(-EBADF, lw_stale_batch);
 	return 0;
 }
 
@@ -518,7 +371,7 @@ int lw_task_reason(struct lw_engine *engine, lw_batch_t id, uint32_t number, cha
 		goto out;
 	batch = lw_batch_of(engine, id);
 	if (batch == NULL) {
-		error = lw_fail_static(-EBADF, stale_batch);
+		error = lw_fail_static(-EBADF, lw_stale_batch);
 		goto out;
 	}
 	/* The request's fields do not change until the batch is freed, which the caller must not do meanwhile. */
@@ -628,12 +481,12 @@ int lw_batch_free(struct lw_engine *engine, lw_batch_t id)
 		return error;
 	batch = lw_batch_of(engine, id);
 	if (batch == NULL)
-		return lw_fail_static(-EBADF, stale_batch);
+		return lw_fail_static(-EBADF, lw_stale_batch);
 	if (!all_ended(engine, batch))
 		return lw_fail_static(-EBUSY, "tasks of the batch are still pending; wait for them or cancel them");
 	if (!atomic_compare_exchange_strong_explicit(&batch->gen, &gen, gen + 1, memory_order_acq_rel,
 						     memory_order_relaxed))
-		return lw_fail_static(-EBADF, stale_batch);
+		return lw_fail_static(-EBADF, lw_stale_batch);
 	/* Workers that still count or tell hold the slot; the last of them gives it back. */
 	word = atomic_fetch_or_explicit(&batch->word, LW_WORD_FREE, memory_order_acq_rel) | LW_WORD_FREE;
 	if (lw_word_released(word))

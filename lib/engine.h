@@ -170,6 +170,13 @@ static inline struct lw_segment_slot *lw_segment_of(struct lw_engine *engine, lw
 
 /* Task number i of a batch. The worker and the submitter, or anybody who checks the generation afterwards. */
 struct lw_task *lw_batch_task(struct lw_engine *engine, struct lw_batch *batch, uint32_t i);
+/* What -EBADF for a batch says. */
+extern const char lw_stale_batch[];
+/* A batch that can have one task alone. */
+static inline bool lw_batch_is_solo(struct lw_batch *batch)
+{
+	return atomic_load_explicit(&batch->capacity, memory_order_relaxed) == 1;
+}
 /* The slot and its tasks go back; by whoever took the last holder off the batch's word. Lock-free. */
 void lw_batch_recycle(struct lw_engine *engine, struct lw_batch *batch);
 /* The owner popped the batch's node. The word after that; the slot may be another batch's then. */

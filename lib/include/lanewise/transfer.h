@@ -42,6 +42,12 @@ struct lw_request {
 	uint16_t reserved;    /* 0 */
 };
 
+/* A task's place, filled in by the application: see lw_submit_reserve. One cache line. */
+struct lw_slot {
+	struct lw_request request;
+	uint64_t reserved[3]; /* the engine's */
+} __attribute__((aligned(64)));
+
 struct lw_task_status {
 	uint32_t state;  /* enum lw_state */
 	int32_t error;   /* 0 or a negative errno value */
@@ -71,6 +77,17 @@ LW_API int lw_batch_alloc(struct lw_channel *channel, uint32_t capacity, uint32_
  * -EBADF batch or a segment stale or foreign; -ENOSPC more than the batch's capacity; -EINVAL NULL, unknown op or
  * priority, wrap-around, timeout too long, reserved not 0; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_submit(struct lw_channel *channel, lw_batch_t batch, const struct lw_request *requests, size_t count);
+
+/* Submission in place, without a copy of the requests: reserve, fill, commit.
+ *
+ * lw_submit_reserve gives the places of the batch's next tasks, as many of count as lie side by side (up to 64). Fill
+ * in every member of their requests. Nothing is held: to reserve again gives the same places, and lw_submit takes them,
+ * too. lw_submit_commit hands the first count of them to a worker, all or none, as lw_submit does; count is at most
+ * what reserve returned. Both: the channel's owner; never block, never allocate. reserve: the number of places, at
+ * least 1; commit: 0; errors as lw_submit, and -EINVAL for a count of 0, or for one that is more than was reserved.
+ * After an error of commit the places may be mended and committed again. */
+LW_API int lw_submit_reserve(struct lw_channel *channel, lw_batch_t batch, uint32_t count, struct lw_slot **out);
+LW_API int lw_submit_commit(struct lw_channel *channel, lw_batch_t batch, uint32_t count);
 
 /* State of all tasks of a batch. Any thread. Never blocks. 0; -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_batch_status(struct lw_engine *engine, lw_batch_t batch, struct lw_batch_status *out);
