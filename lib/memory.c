@@ -32,9 +32,18 @@ void lw_memory_fini(struct lw_engine *engine)
 	engine->buffers_free = NULL;
 }
 
-static void retire(void *arg, void *memory)
+/* The parts of a snapshot that the next one no longer uses. Readers can find them until that one is published, so they
+ * are retired after that and not before. */
+struct replaced {
+	void *part[2];
+	uint32_t count;
+};
+
+static void note_replaced(void *arg, void *memory)
 {
-	lw_rcu_retire(arg, memory, free);
+	struct replaced *replaced = arg;
+
+	replaced->part[replaced->count++] = memory;
 }
 
 static int check_buffer(const struct lw_memory *memory, size_t number)
@@ -118,15 +127,19 @@ static int change_map(struct lw_engine *engine, uint32_t index, bool add)
 	struct lw_range range = {
 		.addr = slot->addr, .end = slot->addr + slot->length, .access = slot->access, .tag = index};
 	struct lw_rangemap *map = atomic_load_explicit(&engine->memory, memory_order_relaxed), *next;
+	struct replaced replaced = {.count = 0};
 	int error;
 
 	if (add)
-		error = lw_rangemap_add(map, &range, retire, &engine->rcu, &next);
+		error = lw_rangemap_add(map, &range, note_replaced, &replaced, &next);
 	else
-		error = lw_rangemap_remove(map, slot->addr, retire, &engine->rcu, &next);
-	if (error == 0)
-		atomic_store_explicit(&engine->memory, next, memory_order_release);
-	return error;
+		error = lw_rangemap_remove(map, slot->addr, note_replaced, &replaced, &next);
+	if (error != 0)
+		return error;
+	atomic_store_explicit(&engine->memory, next, memory_order_release);
+	for (uint32_t i = 0; i < replaced.count; i++)
+		lw_rcu_retire(&engine->rcu, replaced.part[i], free);
+	return 0;
 }
 
 static int compare_ranges(const void *a, const void *b)

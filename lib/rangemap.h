@@ -21,7 +21,8 @@ struct lw_range {
 
 struct lw_rangemap;
 
-/* Called by the writer for each piece of memory that the new snapshot no longer uses. */
+/* Called for each of the at most two pieces of memory that the new snapshot no longer uses. Readers of the old one use
+ * them until the new one is published, and for a while after that. */
 typedef void (*lw_retire)(void *arg, void *memory);
 
 /* A map of ranges in any order. 0; -EEXIST two of them overlap; -ENOMEM. The caller frees it with lw_rangemap_free. */

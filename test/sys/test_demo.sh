@@ -47,10 +47,11 @@ rc=0
 judge "damaged bytes are found" $rc 1
 grep -q 'the bytes differ' "$room/log" || failed=1
 
+rm -f "$room/log" "$room/pid" # those of the run before
 demo LW_DEMO_MIB=64 &
 waiter=$!
 for _ in $(seq 200); do
-	! grep -q '^3\.' "$room/log" || break
+	! grep -qs '^3\.' "$room/log" || break
 	sleep 0.05
 done
 kill -TERM "$(<"$room/pid")"

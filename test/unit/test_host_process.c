@@ -336,7 +336,7 @@ static void test_threads_are_named_and_end_with_the_engine(void **state)
 	TEST_EVENTUALLY((thread_names(during, sizeof(during)),
 			 count_of(during, "lw-w") == 3 && count_of(during, "lw-ctrl\n") == 1));
 	for (int i = 0; i < 3; i++) {
-		char name[16];
+		char name[32];
 
 		snprintf(name, sizeof(name), "lw-w%d\n", i);
 		assert_int_equal(count_of(during, name), 1);
