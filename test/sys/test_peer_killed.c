@@ -257,6 +257,7 @@ static void test_sigstop_of_target_times_out_then_serves_again(void **state)
 	begin_stream(engine, &well, open_peer(engine, &well), local + 16 * MIB);
 	assert_true(completes(engine, channel, segment, local, &victim));
 	kill(victim.pid, SIGSTOP);
+	assert_int_equal(waitpid(victim.pid, NULL, WUNTRACED), victim.pid); /* all its threads stand still */
 	for (begin_ms = test_now_ms(); test_now_ms() - begin_ms < FROZEN_MS; waves++) {
 		lw_batch_t batch = load(channel, segment, local, &victim, SHORT_MS);
 
