@@ -82,9 +82,9 @@ struct lw_note_item {
 };
 
 struct lw_engine {
-	_Atomic uint32_t state; /* enum lw_engine_state */
-	_Atomic uint32_t calls; /* control calls that are inside */
-	bool taken;             /* under the table's lock: opening, open or closing */
+	_Atomic uint32_t calls;             /* control calls that are inside; written often, so alone */
+	alignas(64) _Atomic uint32_t state; /* enum lw_engine_state */
+	bool taken;                         /* under the table's lock: opening, open or closing */
 	uint32_t tag;
 	uint32_t epoch; /* even; where the generations of this life begin */
 	uint64_t incarnation;
@@ -112,7 +112,6 @@ struct lw_engine {
 	uint32_t channel_count; /* of this life; 0: the table is not there */
 	struct lw_segment_slot *segments;
 	uint32_t segments_used; /* under the lock: slots ever used */
-	_Atomic uint32_t live_batches;
 	struct lw_cancel *cancels;
 	_Atomic uint32_t *cancels_next;
 	struct lw_slab cancel_slab;
@@ -130,6 +129,9 @@ struct lw_engine {
 	struct lw_note_item *notes_head, **notes_tail;
 	uint32_t notes_count;
 	struct lw_outbox *outboxes; /* the control thread's: notes on their way, by peer */
+
+	/* Written with every batch: beside nothing that workers read. */
+	alignas(64) _Atomic uint32_t live_batches;
 };
 
 /* Enters a control call: 0, or -EINVAL, -ESHUTDOWN, -EOWNERDEAD. leave after 0. */

@@ -27,6 +27,7 @@
 #define HOT_NS 1000000     /* sockets are asked each pass for so long after they had something */
 #define SLEEP_BUSY_MS 2    /* longest sleep while something is under way */
 #define SLEEP_IDLE_MS 1000
+#define EAGER_PASSES 48        /* passes without work before the loop begins to pause */
 #define YIELD_EVERY 64         /* passes without work between two sched_yield of an adaptive worker */
 #define YIELD_EVERY_BUSY 65536 /* and of a busy one, whose CPU is meant to be its own */
 
@@ -429,6 +430,7 @@ uint32_t lw_worker_pass(struct lw_worker *worker, bool *worked)
 		busy |= poll_drivers(worker);
 	for (uint32_t i = 0; i < worker->intake_count; i++)
 		busy |= take_from(worker, &worker->intakes[worker->intake_list[i]]);
+	lw_worker_tally_flush(worker); /* what ended at once is told at once */
 	busy |= pump_paths(worker);
 	flush_lanes(worker);
 	if (worker->now_ms != worker->ticked_ms)
@@ -508,10 +510,11 @@ void lw_worker_run(struct lw_worker *worker)
 			worker->worked_ns = worker->now_ns;
 			continue;
 		}
-		/* Somebody else may need this CPU to give us work. */
+		/* Somebody else may need this CPU to give us work. The first passes without work go without a pause:
+		 * the answer to an answer comes within a microsecond. */
 		if (++spins % yield_every == 0)
 			sched_yield();
-		else
+		else if (spins > EAGER_PASSES)
 			rte_pause();
 	}
 	lw_worker_abandon(worker);
