@@ -50,7 +50,9 @@ enum lw_poll_mode {
 	X(N, port_max, "17000", 1024, 65535, "port", "highest port the engine may listen on")                          \
 	X(N, tcp_lanes, "1", 1, 16, "lanes", "connections of one worker to one peer")                                  \
 	X(N, tcp_max_served, "1024", 1, 65535, "connections", "connections of peers that one worker serves")           \
-	X(T, tcp_congestion, "", 0, 15, "", "congestion control of data connections; empty: the system's")             \
+	X(T, tcp_congestion, "auto", 0, 15, "",                                                                        \
+	  "congestion control of data connections; auto: cubic inside one host, else the system's; empty: the "        \
+	  "system's")                                                                                                  \
 	X(N, tcp_proto, "2", 1, 2, "version", "highest framing version spoken to peers; 1 leaves writes unconfirmed")  \
 	X(N, notify_queue, "1024", 1, 1048576, "notes", "notes received and not yet polled; more are refused")         \
 	X(E, log_level, "warning", 0, 0, "error|warning|info|debug", "least urgent lines that are logged")

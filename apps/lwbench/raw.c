@@ -80,6 +80,8 @@ static void tune(int socket)
 	int one = 1;
 
 	setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	/* As the engine does inside one host. */
+	setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
 	fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
 }
 

@@ -321,6 +321,7 @@ static bool finish_connect(struct lw_lane *lane)
 	}
 	own->sock.broken = false;
 	own->connected = true;
+	tcp_sock_connected(lane->worker->engine, own->sock.io.fd);
 	lw_lane_up(lane);
 	return true;
 }
@@ -368,7 +369,7 @@ int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 	if (fd < 0)
 		return -errno;
 	tcp_sock_init(&own->sock, worker, fd, work);
-	tcp_sock_options(engine, fd);
+	tcp_sock_options(fd);
 	if (connect(fd, (const struct sockaddr *)addr, lw_sockaddr_length(addr)) != 0 && errno != EINPROGRESS &&
 	    errno != EINTR) {
 		error = -errno;

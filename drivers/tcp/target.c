@@ -466,7 +466,8 @@ void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)
 	served->block = (struct block *)(void *)(worker->blocks + served->block_index * TCP_BLOCK_BYTES);
 	served->refusal_sent = TCP_STATUS_BYTES;
 	tcp_sock_init(&served->sock, worker, fd, work);
-	tcp_sock_options(worker->tcp->engine, fd);
+	tcp_sock_options(fd);
+	tcp_sock_connected(worker->tcp->engine, fd);
 	lw_accepted_reuse(fd);
 	LIST_INSERT_HEAD(&worker->served, served, link);
 	worker->served_count++;

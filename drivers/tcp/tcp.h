@@ -96,7 +96,9 @@ void tcp_sock_wake(struct tcp_sock *sock);
 /* Closes it; abort: with a reset, and nothing of what the kernel holds is sent any more, even if a forked child has the
  * socket, too. */
 void tcp_sock_close(struct tcp_sock *sock, bool abort);
-void tcp_sock_options(const struct lw_engine *engine, int fd);
+void tcp_sock_options(int fd);
+/* What depends on who is at the other end. */
+void tcp_sock_connected(const struct lw_engine *engine, int fd);
 
 /* initiator.c */
 int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view);

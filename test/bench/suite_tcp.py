@@ -2,6 +2,7 @@
 """TCP on loopback: the engine beside a raw socket pair and iperf3, in interleaved rounds on the same two CPUs."""
 
 import json
+import os
 import shutil
 import sys
 
@@ -61,6 +62,8 @@ def iperf3(results, seconds):
     with bench.Server(bench.on(target_cpu, ["iperf3", "-s", "-1", "-B", "127.0.0.1", "-p", port])):
         bench.wait_listening(int(port))
         command = ["iperf3", "-c", "127.0.0.1", "-p", port, "-t", f"{max(1, round(seconds))}", "-l", "1M", "-J"]
+        if os.geteuid() == 0 and "cubic" in bench.read_text("/proc/sys/net/ipv4/tcp_available_congestion_control"):
+            command += ["-C", "cubic"]  # as the engine does inside one host
         text = bench.run(bench.on(initiator_cpu, command), seconds + 30)
     results.add("iperf3_gbps", json.loads(text)["end"]["sum_received"]["bits_per_second"] / 8e9, "GB/s")
 
