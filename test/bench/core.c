@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -380,6 +382,62 @@ static void crowds(bool pinned)
 	close_side(&null);
 }
 
+/* What the machine takes to wake a sleeping thread on another CPU, without an engine. */
+struct sleeper {
+	int event, epoll;
+	_Atomic size_t woken;
+};
+
+#define WAKES 300
+
+static void *sleep_main(void *arg)
+{
+	struct sleeper *sleeper = arg;
+	struct epoll_event event;
+	uint64_t count;
+
+	pin(first_cpu);
+	for (size_t i = 1; i <= WAKES; i++) {
+		while (epoll_wait(sleeper->epoll, &event, 1, 1000) < 1)
+			;
+		if (read(sleeper->event, &count, sizeof(count)) < 0)
+			exit(1);
+		atomic_store(&sleeper->woken, i);
+	}
+	return NULL;
+}
+
+static void bare_wake(void)
+{
+	struct sleeper sleeper = {.event = eventfd(0, EFD_NONBLOCK), .epoll = epoll_create1(0)};
+	struct epoll_event event = {.events = EPOLLIN};
+	static double values[WAKES];
+	uint64_t one = 1;
+	pthread_t thread;
+
+	epoll_ctl(sleeper.epoll, EPOLL_CTL_ADD, sleeper.event, &event);
+	pthread_create(&thread, NULL, sleep_main, &sleeper);
+	pin(last_cpu);
+	for (size_t i = 0; i < WAKES; i++) {
+		uint64_t start;
+
+		usleep(20000);
+		start = now_ns();
+		if (write(sleeper.event, &one, sizeof(one)) < 0)
+			exit(1);
+		while (atomic_load(&sleeper.woken) != i + 1)
+			;
+		values[i] = (double)(now_ns() - start) / 1e3;
+	}
+	pthread_join(thread, NULL);
+	unpin();
+	close(sleeper.event);
+	close(sleeper.epoll);
+	report("bare_wake_us", percentile(values, WAKES, 0.5), "us", WAKES);
+	report("bare_wake_p90_us", percentile(values, WAKES, 0.9), "us", WAKES);
+	report("bare_wake_p99_us", percentile(values, WAKES, 0.99), "us", WAKES);
+}
+
 static double cpu_seconds(void)
 {
 	struct rusage usage;
@@ -391,7 +449,7 @@ static double cpu_seconds(void)
 
 static void idle(void)
 {
-	static double values[30];
+	static double values[300];
 	struct side own;
 	uint64_t start;
 	double cpu;
@@ -406,13 +464,14 @@ static void idle(void)
 	start = now_ns();
 	usleep(3000000);
 	report("idle_cpu_percent", (cpu_seconds() - cpu) * 1e11 / (double)(now_ns() - start), "%", 1);
-	for (size_t i = 0; i < 30; i++) {
+	for (size_t i = 0; i < 300; i++) {
 		usleep(20000);
 		one_at_a_time(&own, 1, 4096, 1, costs);
 		values[i] = costs->trip[0];
 	}
-	report("first_after_idle_us", percentile(values, 30, 0.5) / 1e3, "us", 30);
-	report("first_after_idle_max_us", percentile(values, 30, 1.0) / 1e3, "us", 30);
+	report("first_after_idle_us", percentile(values, 300, 0.5) / 1e3, "us", 300);
+	report("first_after_idle_p90_us", percentile(values, 300, 0.9) / 1e3, "us", 300);
+	report("first_after_idle_p99_us", percentile(values, 300, 0.99) / 1e3, "us", 300);
 	close_side(&own);
 	free(costs);
 }
@@ -435,6 +494,7 @@ int main(int argc, char **argv)
 	crowds(false);
 	crowds(true);
 	idle();
+	bare_wake();
 	if (json)
 		printf("]\n");
 	return 0;
