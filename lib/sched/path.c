@@ -107,15 +107,19 @@ static const struct lw_view *view_of(struct lw_worker *worker, const struct lw_p
 	return atomic_load_explicit(&worker->engine->segments[path->segment].view, memory_order_acquire);
 }
 
-/* As lw_rangemap_covers, with the answer of the last time at hand. */
-static bool covers(struct lw_worker *worker, struct lw_hint *hint, const struct lw_rangemap *map, uint64_t addr,
-		   uint64_t length, uint32_t access)
+/* Whether the range that answered last in this pass answers again. */
+static inline bool hinted(const struct lw_worker *worker, const struct lw_hint *hint, uint64_t addr, uint64_t length,
+			  uint32_t access)
+{
+	return hint->pass == worker->passes && addr >= hint->addr && addr + length <= hint->end &&
+	       (hint->access & access) == access;
+}
+
+static bool look_up(struct lw_worker *worker, struct lw_hint *hint, const struct lw_rangemap *map, uint64_t addr,
+		    uint64_t length, uint32_t access)
 {
 	const struct lw_range *first;
 
-	if (hint->pass == worker->passes && addr >= hint->addr && addr + length <= hint->end &&
-	    (hint->access & access) == access)
-		return true;
 	if (!lw_rangemap_covers(map, addr, length, access, &first))
 		return false;
 	*hint = (struct lw_hint){
@@ -123,24 +127,33 @@ static bool covers(struct lw_worker *worker, struct lw_hint *hint, const struct 
 	return true;
 }
 
-/* Both ranges of a request, before a byte moves. */
-static enum lw_reason check_ranges(struct lw_worker *worker, struct lw_path *path, uint8_t op, uint64_t local,
+static enum lw_reason look_up_both(struct lw_worker *worker, struct lw_path *path, uint32_t access, uint64_t local,
 				   uint64_t remote, uint64_t length)
 {
-	struct lw_engine *engine = worker->engine;
-	const struct lw_rangemap *own = atomic_load_explicit(&engine->memory, memory_order_acquire);
+	const struct lw_rangemap *own = atomic_load_explicit(&worker->engine->memory, memory_order_acquire);
 	const struct lw_view *view = view_of(worker, path);
-	uint32_t access = op == LW_READ ? LW_ACCESS_REMOTE_READ : LW_ACCESS_REMOTE_WRITE;
 
 	if (view == NULL)
 		return LW_REASON_SEGMENT_CLOSED;
-	if (!covers(worker, &worker->local_hint, own, local, length, 0))
+	if (!look_up(worker, &worker->local_hint, own, local, length, 0))
 		return LW_REASON_LOCAL_RANGE;
 	if (view->everything)
-		return LW_REASON_NONE;
-	if (!covers(worker, &path->hint, path->segment == 0 ? own : view->ranges, remote, length, access))
+		path->hint = (struct lw_hint){.end = UINT64_MAX, .access = UINT32_MAX, .pass = worker->passes};
+	else if (!look_up(worker, &path->hint, path->segment == 0 ? own : view->ranges, remote, length, access))
 		return LW_REASON_REMOTE_RANGE;
 	return LW_REASON_NONE;
+}
+
+/* Both ranges of a request, before a byte moves. */
+static inline enum lw_reason check_ranges(struct lw_worker *worker, struct lw_path *path, uint8_t op, uint64_t local,
+					  uint64_t remote, uint64_t length)
+{
+	uint32_t access = op == LW_READ ? LW_ACCESS_REMOTE_READ : LW_ACCESS_REMOTE_WRITE;
+
+	if (hinted(worker, &worker->local_hint, local, length, 0) &&
+	    hinted(worker, &path->hint, remote, length, access))
+		return LW_REASON_NONE;
+	return look_up_both(worker, path, access, local, remote, length);
 }
 
 bool lw_path_now(struct lw_worker *worker, struct lw_path *path, const struct lw_run *run, struct lw_task *task)
