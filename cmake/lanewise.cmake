@@ -15,9 +15,11 @@ endfunction()
 function(lw_flags name)
 	add_library(${name} INTERFACE)
 	target_compile_definitions(${name} INTERFACE _GNU_SOURCE)
-	# format-truncation guesses from what the optimiser happens to know, and cutting a text is what snprintf is for
-	target_compile_options(${name} INTERFACE -Wall -Wextra -Wshadow -Wmissing-prototypes -Wvla -Wconversion
-	                       -Wno-format-truncation)
+	target_compile_options(${name} INTERFACE -Wall -Wextra -Wshadow -Wmissing-prototypes -Wvla -Wconversion)
+	if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+		# It guesses from what the optimiser happens to know, and cutting a text is what snprintf is for.
+		target_compile_options(${name} INTERFACE -Wno-format-truncation)
+	endif()
 	if(LW_WERROR)
 		target_compile_options(${name} INTERFACE -Werror)
 	endif()

@@ -366,14 +366,15 @@ int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t timeout
 	return error;
 }
 
-/* The slot of an open segment. Under the lock. 0, -EBADF. */
-static int find(struct lw_engine *engine, lw_segment_t segment, struct lw_segment_slot **out)
+/* The slot of an open segment; NULL, said in lw_last_error: -EBADF. Under the lock. */
+static struct lw_segment_slot *find(struct lw_engine *engine, lw_segment_t segment)
 {
-	*out = lw_segment_of(engine, segment);
-	if (*out != NULL)
-		return 0;
-	return lw_fail(-EBADF, "the segment handle 0x%llx is stale, made up or another engine's",
-		       (unsigned long long)segment);
+	struct lw_segment_slot *slot = lw_segment_of(engine, segment);
+
+	if (slot == NULL)
+		lw_fail(-EBADF, "the segment handle 0x%llx is stale, made up or another engine's",
+			(unsigned long long)segment);
+	return slot;
 }
 
 /* On the control thread: nobody works for the generation any more. */
@@ -412,8 +413,10 @@ int lw_segment_close(struct lw_engine *engine, lw_segment_t segment)
 	if (error != 0)
 		return error;
 	pthread_mutex_lock(&engine->lock);
-	error = find(engine, segment, &slot);
-	if (error == 0 && segment != LW_SEGMENT_LOCAL && --slot->refs == 0) {
+	slot = find(engine, segment);
+	if (slot == NULL) {
+		error = -EBADF;
+	} else if (segment != LW_SEGMENT_LOCAL && --slot->refs == 0) {
 		leave = slot->leave;
 		atomic_store(&slot->leaving, engine->worker_count);
 		atomic_fetch_add_explicit(&slot->gen, 1, memory_order_release);
@@ -450,9 +453,11 @@ int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_
 	if (error != 0)
 		return error;
 	pthread_mutex_lock(&engine->lock);
-	error = find(engine, segment, &slot);
-	if (error != 0)
+	slot = find(engine, segment);
+	if (slot == NULL) {
+		error = -EBADF;
 		goto out;
+	}
 	view = atomic_load(&slot->view);
 	map = segment == LW_SEGMENT_LOCAL ? atomic_load(&engine->memory) : view != NULL ? view->ranges : NULL;
 	max = max < lw_rangemap_count(map) ? max : lw_rangemap_count(map);
@@ -475,11 +480,13 @@ out:
 int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_addrs *rpc, char *name, size_t size)
 {
 	struct lw_segment_slot *slot;
-	int error;
+	int error = 0;
 
 	pthread_mutex_lock(&engine->lock);
-	error = find(engine, segment, &slot);
-	if (error == 0) {
+	slot = find(engine, segment);
+	if (slot == NULL) {
+		error = -EBADF;
+	} else {
 		*rpc = slot->rpc;
 		snprintf(name, size, "%s", slot->name);
 	}
