@@ -20,6 +20,8 @@
 
 #include <lanewise/lanewise.h>
 
+#include "lib/rangemap.h"
+#include "lib/ring/slab.h"
 #include "lib/ring/spsc.h"
 
 #define SAMPLES 20000
@@ -296,6 +298,67 @@ static void batches(void)
 	unpin();
 }
 
+#define PIECES 2000000
+
+/* The pieces, each alone on one thread: enqueue and dequeue, slab, resolve, status. */
+static void pieces(void)
+{
+	static struct lw_spsc_entry entries[1024];
+	static _Atomic uint32_t next[4096];
+	static struct lw_range ranges[20000];
+	const struct lw_range *first;
+	struct lw_batch_status status;
+	struct lw_rangemap *map;
+	struct lw_spsc ring;
+	struct lw_slab slab;
+	struct lw_run run = {.count = 1};
+	struct side null;
+	lw_batch_t batch;
+	uint64_t start, sum = 0;
+
+	lw_spsc_init(&ring, entries, 1024);
+	start = now_ns();
+	for (size_t i = 0; i < PIECES; i++) {
+		lw_spsc_push(&ring, &run);
+		sum += lw_spsc_pop(&ring, &run);
+	}
+	report("ring_push_pop_ns", (double)(now_ns() - start) / PIECES, "ns", PIECES);
+	lw_slab_init(&slab, next, 4096);
+	start = now_ns();
+	for (size_t i = 0; i < PIECES; i++)
+		lw_slab_give(&slab, lw_slab_take(&slab));
+	report("slab_take_give_ns", (double)(now_ns() - start) / PIECES, "ns", PIECES);
+	for (size_t i = 0; i < 20000; i++)
+		ranges[i] = (struct lw_range){.addr = (i + 1) << 20, .end = ((i + 1) << 20) + (1 << 19), .access = 3};
+	for (size_t count = 1; count <= 20000; count *= count == 1 ? 100 : 200) {
+		char name[32];
+
+		if (lw_rangemap_build(ranges, count, &map) != 0)
+			exit(1);
+		start = now_ns();
+		for (size_t i = 0; i < PIECES; i++)
+			sum += lw_rangemap_covers(map, (i * 7919 % count + 1) << 20, 4096, 1, &first);
+		snprintf(name, sizeof(name), "resolve_ns_buffers%zu", count);
+		report(name, (double)(now_ns() - start) / PIECES, "ns", PIECES);
+		lw_rangemap_free(map);
+	}
+	if (sum != (uint64_t)4 * PIECES)
+		exit(1);
+	open_side(&null, "busy", "null://");
+	start = now_ns();
+	for (size_t i = 0; i < PIECES; i++)
+		if (lw_batch_alloc(null.channel, 1, 0, NULL, &batch) != 0 || lw_batch_free(null.engine, batch) != 0)
+			die("alloc");
+	report("batch_alloc_free_ns", (double)(now_ns() - start) / PIECES, "ns", PIECES);
+	lw_batch_alloc(null.channel, 1, 0, NULL, &batch);
+	start = now_ns();
+	for (size_t i = 0; i < PIECES; i++)
+		lw_batch_status(null.engine, batch, &status);
+	report("batch_status_ns", (double)(now_ns() - start) / PIECES, "ns", PIECES);
+	lw_batch_free(null.engine, batch);
+	close_side(&null);
+}
+
 struct crowd {
 	const struct side *side;
 	pthread_barrier_t *barrier;
@@ -490,6 +553,7 @@ int main(int argc, char **argv)
 		;
 	for (last_cpu = CPU_SETSIZE - 1; !CPU_ISSET((size_t)last_cpu, &set); last_cpu--)
 		;
+	pieces();
 	batches();
 	crowds(false);
 	crowds(true);
