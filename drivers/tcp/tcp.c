@@ -19,6 +19,10 @@
 #define BACKLOG 512
 #define ACCEPTS 16        /* in a row, before other work of the control thread */
 #define ACCEPT_REST_MS 50 /* pause when descriptors are short */
+/* A host that vanished is found in half a minute; a process that stands still is not, its kernel answers. */
+#define KEEPALIVE_IDLE_S 15
+#define KEEPALIVE_INTERVAL_S 5
+#define KEEPALIVE_PROBES 3
 
 void tcp_sock_wake(struct tcp_sock *sock)
 {
@@ -81,10 +85,13 @@ void tcp_sock_close(struct tcp_sock *sock, bool abort)
 
 void tcp_sock_options(int fd)
 {
-	int on = 1;
+	int on = 1, idle_s = KEEPALIVE_IDLE_S, interval_s = KEEPALIVE_INTERVAL_S, probes = KEEPALIVE_PROBES;
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 }
 
 /* Whether both ends of a connection have the same address. */

@@ -33,7 +33,8 @@ LW_API int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t 
 LW_API int lw_segment_close(struct lw_engine *engine, lw_segment_t segment);
 
 /* Copies at most max ranges of the segment's offer as last seen, in address order. Any thread. Never blocks.
- * The number of ranges the segment has (it may exceed max); -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
+ * The number of ranges the segment has (it may exceed max; 0 for "null://", which takes any address); -EBADF; -EINVAL;
+ * -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_segment_range *out, size_t max);
 
 /* Asks the peer behind the segment whether it lives. Any thread. Blocks for at most timeout_ms (0: the setting).

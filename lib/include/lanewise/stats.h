@@ -27,7 +27,7 @@ enum lw_lane_state {
 	X(calls, "calls", "system calls that moved bytes")
 
 struct lw_lane_stats {
-	uint32_t lane;   /* index, unique in the engine */
+	uint32_t lane;   /* index, unique among the engine's lanes that live; used again */
 	uint32_t worker; /* index of the owner */
 	uint32_t state;  /* enum lw_lane_state */
 	uint32_t target; /* 1: opened by the peer, we serve it; 0: opened by us */
