@@ -195,6 +195,7 @@ static int alloc_inside(struct lw_channel *channel, uint32_t capacity, uint32_t 
 	}
 	atomic_fetch_add_explicit(&engine->live_batches, 1, memory_order_relaxed);
 	atomic_store_explicit(&batch->submitted, 0, memory_order_relaxed);
+	batch->reserved = 0;
 	atomic_store_explicit(&batch->capacity, capacity, memory_order_relaxed);
 	if (capacity != 0)
 		__builtin_prefetch(lw_batch_task(engine, batch, 0), 1); /* a worker wrote it last */
@@ -377,9 +378,10 @@ int lw_task_reason(struct lw_engine *engine, lw_batch_t id, uint32_t number, cha
 	/* The request's fields do not change until the batch is freed, which the caller must not do meanwhile. */
 	task = lw_batch_task(engine, batch, number);
 	lw_segment_name(engine, task->segment, peer, sizeof(peer));
-	length = snprintf(text, size, "%s of %llu bytes %s %s at 0x%llx %s: %s", task->op == LW_READ ? "READ" : "WRITE",
-			  (unsigned long long)task->length, task->op == LW_READ ? "from" : "to", peer,
-			  (unsigned long long)task->remote, states[copy.status.state],
+	length = snprintf(text, size, "%s of %llu bytes %s %s at 0x%llx, local 0x%llx, %s: %s",
+			  task->op == LW_READ ? "READ" : "WRITE", (unsigned long long)task->length,
+			  task->op == LW_READ ? "from" : "to", peer, (unsigned long long)task->remote,
+			  (unsigned long long)task->local, states[copy.status.state],
 			  lw_reason_string((int)copy.status.reason));
 	error = length;
 out:

@@ -419,7 +419,7 @@ static void apply_variable(struct lw_config *config, const char *entry)
 	for (i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
 		if (strncmp(entry, ours[i], strlen(ours[i])) == 0 && entry[strlen(ours[i])] == '=')
 			return;
-	if (strncmp(entry, "LW_TEST_", strlen("LW_TEST_")) == 0)
+	if (strncmp(entry, "LW_TEST_", strlen("LW_TEST_")) == 0 || strncmp(entry, "LW_DEMO_", strlen("LW_DEMO_")) == 0)
 		return;
 	for (i = 0; i < length && i < sizeof(lower); i++) /* A-Z alone, whatever the locale */
 		lower[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] - 'A' + 'a' : name[i]);

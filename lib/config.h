@@ -46,7 +46,7 @@ enum lw_poll_mode {
 	  "opening a segment, a probe or a note takes at most this")                                                   \
 	X(N, handshake_max_bytes, "16777216", 1048576, 134217728, "bytes", "longest handshake frame taken or sent")    \
 	X(N, handshake_clients, "256", 1, 65535, "connections", "handshake connections served at once")                \
-	X(N, port_min, "15000", 1024, 65535, "port", "lowest port the engine may listen on")                           \
+	X(N, port_min, "15000", 1024, 65535, "port", "lowest port the engine may listen on; it takes two")             \
 	X(N, port_max, "17000", 1024, 65535, "port", "highest port the engine may listen on")                          \
 	X(N, tcp_lanes, "1", 1, 16, "lanes", "connections of one worker to one peer")                                  \
 	X(N, tcp_max_served, "1024", 1, 65535, "connections", "connections of peers that one worker serves")           \

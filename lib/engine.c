@@ -263,7 +263,7 @@ static int check_drivers(const char *list)
 			known = strlen(lw_drivers[i]->name) == length && memcmp(lw_drivers[i]->name, list, length) == 0;
 		if (!known)
 			return lw_fail(-EINVAL,
-				       "setting drivers: there is no driver \"%.*s\"; see lwinfo for those there are",
+				       "setting drivers: there is no driver \"%.*s\"; there are shm, tcp and null",
 				       (int)length, list);
 		list += length + (list[length] == ',');
 	}

@@ -15,8 +15,6 @@
 
 struct lw_worker;
 
-#define LW_HOST_CPUS 1024
-
 struct lw_host_facts {
 	bool eal;
 	char why[160]; /* why the EAL is off */

@@ -90,6 +90,7 @@ static void push(struct lw_channel *channel, struct lw_batch *batch, struct lw_t
 	bytes += atomic_load_explicit(&batch->bytes, memory_order_relaxed);
 	atomic_store_explicit(&batch->bytes, bytes, memory_order_relaxed);
 	atomic_store_explicit(&batch->submitted, submitted + count, memory_order_relaxed);
+	batch->reserved = 0;
 	expect_end(batch, submitted, count, note);
 	lw_spsc_push(channel->ring, &(struct lw_run){.batch = (uint32_t)(batch - engine->batches),
 						     .task = (uint32_t)(task - engine->tasks),
@@ -182,6 +183,7 @@ int lw_submit_reserve(struct lw_channel *channel, lw_batch_t id, uint32_t count,
 		room = room < side_by_side(submitted) ? room : side_by_side(submitted);
 		*out = (struct lw_slot *)(void *)lw_batch_task(channel->engine, batch, submitted);
 		error = (int)(count < room ? count : room);
+		batch->reserved = submitted + (uint32_t)error;
 	}
 	lw_channel_leave(channel);
 	return error;
@@ -201,8 +203,9 @@ static int commit_inside(struct lw_channel *channel, lw_batch_t id, uint32_t cou
 	if (error != 0)
 		return error;
 	submitted = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
-	if (count == 0 || count > side_by_side(submitted))
-		return lw_fail_static(-EINVAL, "count is 0, or more than lw_submit_reserve returned");
+	if (count == 0 || submitted + count > batch->reserved)
+		return lw_fail_static(-EINVAL,
+				      "count is 0, or more than lw_submit_reserve returned since the last submit");
 	task = lw_batch_task(engine, batch, submitted);
 	for (uint32_t i = 0; i < count && error == 0; i++)
 		error = check_request(engine, &((const struct lw_slot *)(const void *)&task[i])->request);

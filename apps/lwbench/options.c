@@ -225,6 +225,9 @@ static int check(struct options *options)
 	const char *timeout = options_get(options, "timeout_ms");
 	uint64_t timeout_ms = 30000;
 
+	/* The engine takes them from the environment, too. */
+	poll = poll ? poll : getenv("LW_POLL");
+	timeout = timeout ? timeout : getenv("LW_TIMEOUT_MS");
 	if (options->command == COMMAND_INITIATOR && !options->target)
 		return fail("--target is missing: the name that `lwbench target` printed");
 	if (options->validate && options->rate > 0)

@@ -134,7 +134,7 @@ static int target_main(struct demo *demo)
 	printf("lwdemo: target ready name=%s addr=0x%" PRIxPTR " size=%" PRIu64 "\n", lw_engine_name(demo->engine),
 	       (uintptr_t)memory, demo->size);
 	fflush(stdout);
-	while (!app_ended(2) && app_clock_ns() < end_ns) {
+	while (!app_ended(lw_engine_progress(demo->engine) < 0 ? 2 : 0) && app_clock_ns() < end_ns) {
 		if (lw_note_poll(demo->engine, &note) != 1)
 			continue;
 		if (strcmp(note->name, NOTE_DUMP) == 0) {
@@ -299,8 +299,10 @@ static int initiator_main(struct demo *demo)
 	struct stat stat_of;
 	int rc;
 
-	if (stat(demo->file, &stat_of) || stat_of.st_size <= 0)
-		return fail(3, "%s: %s", demo->file, stat_of.st_size == 0 ? "empty" : strerror(errno));
+	if (stat(demo->file, &stat_of))
+		return fail(3, "%s: %s", demo->file, strerror(errno));
+	if (stat_of.st_size <= 0)
+		return fail(3, "%s: empty, or no ordinary file", demo->file);
 	demo->size = (uint64_t)stat_of.st_size;
 	unsigned char *memory = app_memory_map(demo->size);
 	if (!memory)

@@ -7,7 +7,9 @@
  *   v2 READ   header ->            <- status, then size bytes if it is OK
  *   v2 WRITE  header, size bytes ->  <- status after the last byte was stored
  *   HELLO     header with size 0 and the incarnation as address ->  <- status; sent to Lanewise peers only, first on a
- * connection Status, 8 bytes: magic in the high half, code in the low half. After a code other than OK the server
+ *              connection
+ *
+ * Status, 8 bytes: magic in the high half, code in the low half. After a code other than OK the server
  * closes, and has looked at nothing that came behind the request.
  */
 #ifndef LW_TCP_WIRE_H

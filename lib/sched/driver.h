@@ -32,9 +32,9 @@ struct lw_driver_ops {
 	/* After the workers were prepared, and before they end: begins and stops to take connections. May be NULL. */
 	int (*start)(void *context);
 	void (*stop)(void *context);
-	/* Adds what peers need to know to our descriptor. */
+	/* Adds what peers need to know to our descriptor. May be NULL. */
 	void (*describe)(void *context, struct lw_desc *desc);
-	/* Per worker, before its thread starts and after it ended. */
+	/* Per worker, before its thread starts and after it ended. Both may be NULL. */
 	int (*worker_open)(void *context, struct lw_worker *worker, void **worker_context);
 	void (*worker_close)(void *worker_context);
 
@@ -57,7 +57,8 @@ struct lw_driver_ops {
 	void (*flush)(struct lw_lane *lane);
 	/* Takes back a slice that no byte was sent for. False if it is too late. */
 	bool (*unpost)(struct lw_lane *lane, struct lw_slice *slice);
-	/* Stops serving peers inside [addr, end): when it returns, no byte there is or will be touched for a peer. */
+	/* May be NULL if the driver serves no peers. Stops serving peers inside [addr, end): when it returns, no byte
+	 * there is or will be touched for a peer. */
 	void (*revoke)(void *worker_context, uint64_t addr, uint64_t end);
 	/* Moves what can be moved now. Called in a pass after lw_worker_want, in each pass while it returns true, and
 	 * once a millisecond. May be NULL. */

@@ -106,6 +106,7 @@ struct lw_batch {
 	uint32_t channel_gen;
 	_Atomic(struct lw_pending_note *) note;
 	_Atomic uint64_t bytes; /* of all tasks submitted */
+	uint32_t reserved;      /* tasks below it were given out by lw_submit_reserve; at or below submitted: none */
 	/* shared */
 	alignas(64) _Atomic uint64_t word;
 	_Atomic uint32_t waiters; /* threads asleep on word's low half */

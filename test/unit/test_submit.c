@@ -84,7 +84,9 @@ static void test_submit_commit_fewer_than_reserved_leaves_the_rest(void **state)
 	assert_ptr_equal(slots, again);
 	for (uint32_t i = 0; i < 3; i++)
 		slots[i].request = block(i);
+	assert_int_equal(lw_submit_commit(rig.channel, rig.batch, 65), -EINVAL);
 	assert_int_equal(lw_submit_commit(rig.channel, rig.batch, 3), 0);
+	assert_int_equal(lw_submit_commit(rig.channel, rig.batch, 1), -EINVAL);
 	assert_int_equal(lw_submit_reserve(rig.channel, rig.batch, 100, &again), 61);
 	assert_ptr_equal(slots + 3, again);
 	/* lw_submit takes the same places. */
@@ -136,6 +138,8 @@ static void test_submit_reserve_and_commit_bad_arguments_refused(void **state)
 	assert_int_equal(lw_submit_commit(rig.channel, rig.batch, 65), -EINVAL);
 	assert_int_equal(lw_submit_commit(rig.channel, rig.batch, 67), -ENOSPC);
 	assert_int_equal(lw_submit_commit(rig.channel, 0, 1), -EBADF);
+	/* What was not reserved is not read. */
+	assert_int_equal(lw_submit_commit(rig.channel, rig.batch, 1), -EINVAL);
 	assert_null(slots);
 	assert_int_equal(lw_batch_free(rig.engine, rig.batch), 0);
 	assert_int_equal(lw_submit_reserve(rig.channel, rig.batch, 1, &slots), -EBADF);

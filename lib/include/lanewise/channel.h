@@ -13,7 +13,7 @@ extern "C" {
 struct lw_completion {
 	lw_batch_t batch;
 	void *user;      /* what lw_batch_alloc was given */
-	uint32_t tasks;  /* tasks that ended */
+	uint32_t tasks;  /* tasks of the batch so far: with several submits a batch may end more than once */
 	uint32_t failed; /* of those, not COMPLETED */
 };
 
@@ -37,7 +37,9 @@ LW_API int lw_channel_close(struct lw_channel *channel);
 LW_API int lw_channel_poll(struct lw_channel *channel, struct lw_completion *out, size_t max);
 
 /* As lw_channel_poll, but waits for the first one: spins briefly, then sleeps. The channel's owner. Blocks for at most
- * timeout_ms (0: returns at once; UINT32_MAX: without limit). The number taken, 0 when the time is over. */
+ * timeout_ms (0: returns at once; UINT32_MAX: without limit). In caller mode it drives the engine. A batch that nothing
+ * was submitted to has no completion. The number taken, 0 when the time is over; errors as lw_channel_poll, and
+ * -EMFILE. */
 LW_API int lw_channel_wait(struct lw_channel *channel, struct lw_completion *out, size_t max, uint32_t timeout_ms);
 
 /* A descriptor that becomes readable when a completion is queued, for poll() and epoll; lw_channel_poll makes it

@@ -19,7 +19,8 @@ struct lw_setting {
 struct lw_engine_opts {
 	size_t size;
 	const char *name;        /* "host" or "host:port" under which peers reach this engine; NULL: 127.0.0.1.
-				    With P2P the port is chosen by the engine: see lw_engine_name. */
+				    The port is chosen by the engine, one given here
+					      is not used: see lw_engine_name. */
 	const char *metadata;    /* how peers are found; NULL: the setting "metadata", else "P2PHANDSHAKE" */
 	const char *config_file; /* lines "name = value", '#' begins a comment; NULL: the environment's LW_CONFIG, else
 				    none */
@@ -36,7 +37,7 @@ LW_API int lw_engine_opts_init(struct lw_engine_opts *opts, size_t size);
  * calibrates its clock); waits for no peer. The caller owns *out and gives it back with lw_engine_close.
  * 0; -EINVAL an option or setting is wrong (named by lw_last_error); -EADDRNOTAVAIL the address is not this host's;
  * -EADDRINUSE no port free in the range; -ENOMEM; -EMFILE no descriptor free; -ENFILE too many engines (256);
- * -ENOENT, -EACCES the configuration file can't be read; -EOWNERDEAD in a forked child of a process that has engines.
+ * -ENOENT, -EACCES the configuration file can't be read; A forked child may open engines of its own.
  */
 LW_API int lw_engine_open(const struct lw_engine_opts *opts, struct lw_engine **out);
 
@@ -45,9 +46,10 @@ LW_API int lw_engine_open(const struct lw_engine_opts *opts, struct lw_engine **
  * worker. Blocks for at most 5 s. 0; -EINVAL NULL or not an open engine; -EBUSY another thread closes it. */
 LW_API int lw_engine_close(struct lw_engine *engine);
 
-/* Drives an engine that was opened with poll = caller: one pass over lanes, rings and timers. Any thread, one at a
- * time. Never blocks. The number of tasks that ended; -EBUSY another thread drives it; -EINVAL NULL, or the engine has
- * workers of its own; -ESHUTDOWN. */
+/* Drives an engine that was opened with poll = caller: one pass over lanes, rings and timers. Peers are served only
+ * while somebody drives; lw_channel_poll, lw_channel_wait and lw_batch_wait do it, too. Any thread, one at a time.
+ * Never blocks. The number of own tasks that ended (0 also if peers were served); -EBUSY another thread drives it;
+ * -EINVAL NULL, or the engine has workers of its own; -ESHUTDOWN. */
 LW_API int lw_engine_progress(struct lw_engine *engine);
 
 /* Name under which peers open this engine's segment, "host:port" ("[v6]:port"). Valid until the engine is closed. Any

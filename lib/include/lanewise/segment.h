@@ -17,14 +17,14 @@ struct lw_segment_range {
 	uint32_t reserved;
 };
 
-/* Opens the segment of the engine named name ("host:port", "[v6]:port"; leading '/' are ignored). Opening a name again
- * asks the peer again: the same peer gives the same handle with its buffers refreshed and one more reference; a
- * restarted peer gives a new handle, and requests through the old one fail with LW_REASON_RESTARTED. The engine's own
- * name gives LW_SEGMENT_LOCAL. "null://" gives a segment of the null driver, which completes every request without
- * moving a byte. Any thread. Blocks for at most timeout_ms (0: the setting handshake_timeout_ms). 0; -EINVAL NULL,
- * empty or malformed name; -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT no answer; -EPROTO the answer is no valid
- * descriptor; -ENOTSUP no driver for what the peer offers; -ENOSPC more than the setting max_segments; -ENOMEM;
- * -ESHUTDOWN; -EOWNERDEAD. */
+/* Opens the segment of the engine named name ("host:port", "[v6]:port"; a missing port is 12001; leading '/' are
+ * ignored). Opening a name again asks the peer again: the same peer gives the same handle with its buffers refreshed
+ * and one more reference; a restarted peer gives a new handle, and requests through the old one fail with
+ * LW_REASON_RESTARTED. The engine's own name gives LW_SEGMENT_LOCAL. "null://" gives a segment of the null driver,
+ * which completes every request without moving a byte. Any thread. Blocks for at most timeout_ms (0: the setting
+ * handshake_timeout_ms). 0; -EINVAL NULL, empty or malformed name; -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT no answer;
+ * -EPROTO the answer is no valid descriptor; -ENOTSUP no driver for what the peer offers; -ENOSPC more than the setting
+ * max_segments; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out);
 
 /* Gives one reference back. With the last one, requests under way end CANCELED with LW_REASON_SEGMENT_CLOSED and the

@@ -80,12 +80,13 @@ LW_API int lw_submit(struct lw_channel *channel, lw_batch_t batch, const struct 
 
 /* Submission in place, without a copy of the requests: reserve, fill, commit.
  *
- * lw_submit_reserve gives the places of the batch's next tasks, as many of count as lie side by side (up to 64). Fill
- * in every member of their requests. Nothing is held: to reserve again gives the same places, and lw_submit takes them,
- * too. lw_submit_commit hands the first count of them to a worker, all or none, as lw_submit does; count is at most
- * what reserve returned. Both: the channel's owner; never block, never allocate. reserve: the number of places, at
- * least 1; commit: 0; errors as lw_submit, and -EINVAL for a count of 0, or for one that is more than was reserved.
- * After an error of commit the places may be mended and committed again. */
+ * lw_submit_reserve gives the places of the batch's next tasks, as many of count as lie side by side (up to 64). Fewer
+ * than count is normal: fill what there is, commit, and reserve again. Fill in every member of the requests. Nothing is
+ * held: to reserve again gives the same places, and lw_submit takes them, too; after either submit reserve anew.
+ * lw_submit_commit hands the first count of them to a worker, all or none, as lw_submit does.
+ * Both: the channel's owner; never block, never allocate.
+ * reserve: the number of places, at least 1; commit: 0; errors as lw_submit, and -EINVAL for a count of 0, or for one
+ * that is more than was reserved. After an error of commit the places may be mended and committed again. */
 LW_API int lw_submit_reserve(struct lw_channel *channel, lw_batch_t batch, uint32_t count, struct lw_slot **out);
 LW_API int lw_submit_commit(struct lw_channel *channel, lw_batch_t batch, uint32_t count);
 
