@@ -132,9 +132,8 @@ static bool take_queued(struct lw_batch *batch)
 }
 
 /* All tasks ended: sends the note and queues the event. The worker counts as a teller, so the slot stays. */
-static void tell(struct lw_engine *engine, struct lw_batch *batch, uint64_t word)
+static void tell(struct lw_engine *engine, struct lw_batch *batch, uint64_t word, struct lw_pending_note *note)
 {
-	struct lw_pending_note *note = atomic_exchange_explicit(&batch->note, NULL, memory_order_acq_rel);
 	struct lw_channel *owner = &engine->channels[batch->channel];
 	bool event = (atomic_load_explicit(&batch->flags, memory_order_relaxed) & LW_BATCH_EVENT) != 0 &&
 		     atomic_load_explicit(&owner->gen, memory_order_acquire) == batch->channel_gen;
@@ -152,20 +151,26 @@ static void tell(struct lw_engine *engine, struct lw_batch *batch, uint64_t word
 
 void lw_batch_ended(struct lw_engine *engine, struct lw_batch *batch, uint32_t done, uint32_t failed)
 {
-	uint64_t seen = atomic_load_explicit(&batch->word, memory_order_relaxed), word;
+	uint64_t seen = atomic_load_explicit(&batch->word, memory_order_acquire), word;
+	struct lw_pending_note *note;
 
 	do {
+		note = NULL;
 		word = seen - done + ((uint64_t)failed << LW_WORD_FAILED_SHIFT);
-		if (lw_word_pending(word) == 0 && (word & LW_WORD_TELL) != 0)
-			word = word - LW_WORD_TELL + LW_WORD_TELLER;
+		if (lw_word_pending(word) == 0 && (word & LW_WORD_TELL) != 0) {
+			/* Ours with the step that clears NOTE: from then on the next submit may leave another. */
+			if ((word & LW_WORD_NOTE) != 0)
+				note = atomic_load_explicit(&batch->note, memory_order_relaxed);
+			word = (word & ~(LW_WORD_TELL | LW_WORD_NOTE)) + LW_WORD_TELLER;
+		}
 	} while (!atomic_compare_exchange_weak_explicit(&batch->word, &seen, word, memory_order_seq_cst,
-							memory_order_relaxed));
+							memory_order_acquire));
 	/* From here on the slot may be somebody else's, unless we tell. Its memory stays, so a look at waiters is
 	 * harmless. */
 	if (atomic_load_explicit(&batch->waiters, memory_order_seq_cst) != 0)
 		syscall(SYS_futex, &batch->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 	if (lw_word_pending(word) == 0 && (seen & LW_WORD_TELL) != 0)
-		tell(engine, batch, word);
+		tell(engine, batch, word, note);
 	else if (lw_word_released(word))
 		lw_batch_recycle(engine, batch);
 }
@@ -189,6 +194,10 @@ static int alloc_inside(struct lw_channel *channel, uint32_t capacity, uint32_t 
 		return lw_fail_static(-ENOBUFS, "all batches are in use; free some, or raise the setting max_batches");
 	batch = &engine->batches[index];
 	error = take_chunks(engine, batch, capacity);
+	if (error != 0) {
+		lw_channel_reap(channel);
+		error = take_chunks(engine, batch, capacity);
+	}
 	if (error != 0) {
 		lw_slab_give(&engine->batch_slab, index);
 		return lw_fail_static(error, "all tasks are in use; free batches, or raise the setting max_tasks");
@@ -256,10 +265,12 @@ static int read_status(struct lw_engine *engine, lw_batch_t id, struct lw_batch_
 
 	if (batch == NULL)
 		return lw_fail_static(-EBADF, lw_stale_batch);
-	/* In this order: submitted grows before pending does. */
-	word = atomic_load_explicit(&batch->word, memory_order_seq_cst);
-	status->tasks = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
-	status->done = status->tasks - lw_word_pending(word);
+	/* pending grows before submitted does, and both are read while none was submitted. */
+	do {
+		status->tasks = atomic_load_explicit(&batch->submitted, memory_order_acquire);
+		word = atomic_load_explicit(&batch->word, memory_order_seq_cst);
+	} while (atomic_load_explicit(&batch->submitted, memory_order_relaxed) != status->tasks);
+	status->done = lw_word_pending(word) < status->tasks ? status->tasks - lw_word_pending(word) : 0;
 	status->failed = lw_word_failed(word);
 	*pending = lw_word_pending(word);
 	status->state = batch_state(*pending, status->failed);

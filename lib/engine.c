@@ -51,6 +51,13 @@ static void drop_descriptors(struct lw_engine *engine)
 				lw_drivers[k]->forked(worker->driver_context[k]);
 		lw_worker_forked(worker);
 	}
+	for (uint32_t i = 0; i < engine->channel_count; i++) {
+		struct lw_channel *channel = &engine->channels[i];
+		int fd = atomic_load(&channel->event_fd);
+
+		if ((atomic_load(&channel->gen) & 1) != 0 && fd >= 0)
+			close(fd);
+	}
 }
 
 /* The child has none of the threads, and may have copied a lock that somebody held. */

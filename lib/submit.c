@@ -47,7 +47,7 @@ static void fill_task(struct lw_engine *engine, struct lw_task *task, uint32_t b
 static void expect_end(struct lw_batch *batch, uint32_t before, uint32_t count, struct lw_pending_note *note)
 {
 	bool event = (atomic_load_explicit(&batch->flags, memory_order_relaxed) & LW_BATCH_EVENT) != 0;
-	uint64_t tell = event || note != NULL ? LW_WORD_TELL : 0;
+	uint64_t tell = (event || note != NULL ? LW_WORD_TELL : 0) | (note != NULL ? LW_WORD_NOTE : 0);
 
 	/* The first tasks: no worker knows the batch yet, so nothing has to be atomic. The push publishes it. */
 	if (before == 0) {
@@ -89,9 +89,10 @@ static void push(struct lw_channel *channel, struct lw_batch *batch, struct lw_t
 
 	bytes += atomic_load_explicit(&batch->bytes, memory_order_relaxed);
 	atomic_store_explicit(&batch->bytes, bytes, memory_order_relaxed);
-	atomic_store_explicit(&batch->submitted, submitted + count, memory_order_relaxed);
 	batch->reserved = 0;
+	/* The word first: who sees more submitted sees them pending. */
 	expect_end(batch, submitted, count, note);
+	atomic_store_explicit(&batch->submitted, submitted + count, memory_order_release);
 	lw_spsc_push(channel->ring, &(struct lw_run){.batch = (uint32_t)(batch - engine->batches),
 						     .task = (uint32_t)(task - engine->tasks),
 						     .first = submitted,
@@ -121,7 +122,7 @@ static int submit_inside(struct lw_channel *channel, lw_batch_t id, const struct
 		error = check_request(engine, &requests[i]);
 	if (error != 0 || count == 0)
 		return error;
-	if (note != NULL && atomic_load_explicit(&batch->note, memory_order_acquire) != NULL)
+	if (note != NULL && (atomic_load_explicit(&batch->word, memory_order_acquire) & LW_WORD_NOTE) != 0)
 		return lw_fail_static(-EALREADY, "the batch has a note waiting already");
 	submitted = atomic_load_explicit(&batch->submitted, memory_order_relaxed);
 	for (uint32_t i = 0; i < count; i++) {

@@ -14,11 +14,11 @@
 
 /* A worker's lanes with slices that wait for their copy. */
 struct shm_worker {
-	LIST_HEAD(, shm_lane) busy;
+	TAILQ_HEAD(, shm_lane) busy; /* whose turn is next comes first */
 };
 
 struct shm_lane {
-	LIST_ENTRY(shm_lane) link;
+	TAILQ_ENTRY(shm_lane) link;
 	struct lw_lane *lane;
 	struct lw_slice *next; /* first slice that is not copied completely; NULL: not in the busy list */
 	uint64_t copied;       /* bytes of next */
@@ -51,7 +51,7 @@ static int shm_worker_open(void *context, struct lw_worker *worker, void **worke
 	(void)worker;
 	if (own == NULL)
 		return -ENOMEM;
-	LIST_INIT(&own->busy);
+	TAILQ_INIT(&own->busy);
 	*worker_context = own;
 	return 0;
 }
@@ -76,8 +76,10 @@ static void shm_lane_close(struct lw_lane *lane)
 {
 	struct shm_lane *own = own_of(lane);
 
+	struct shm_worker *worker = lane->worker->driver_context[lane->driver];
+
 	if (own->next != NULL)
-		LIST_REMOVE(own, link);
+		TAILQ_REMOVE(&worker->busy, own, link);
 	own->next = NULL;
 }
 
@@ -108,7 +110,7 @@ static void shm_post(struct lw_lane *lane, struct lw_slice *slice)
 	own->next = slice;
 	own->copied = 0;
 	lw_worker_want(lane->worker, lane->driver);
-	LIST_INSERT_HEAD(&worker->busy, own, link);
+	TAILQ_INSERT_TAIL(&worker->busy, own, link);
 }
 
 static void shm_flush(struct lw_lane *lane)
@@ -124,7 +126,7 @@ static bool shm_unpost(struct lw_lane *lane, struct lw_slice *slice)
 }
 
 /* Copies for one lane; the bytes left of the budget. */
-static uint64_t work(struct shm_lane *own, uint64_t budget)
+static uint64_t work(struct shm_worker *worker, struct shm_lane *own, uint64_t budget)
 {
 	while (own->next != NULL && budget > 0) {
 		struct lw_slice *slice = own->next;
@@ -140,7 +142,7 @@ static uint64_t work(struct shm_lane *own, uint64_t budget)
 		own->next = TAILQ_NEXT(slice, link);
 		own->copied = 0;
 		if (own->next == NULL)
-			LIST_REMOVE(own, link);
+			TAILQ_REMOVE(&worker->busy, own, link);
 		lw_slice_done(own->lane, slice, LW_REASON_NONE);
 	}
 	return budget;
@@ -150,15 +152,17 @@ static bool shm_poll(void *worker_context)
 {
 	struct shm_worker *worker = worker_context;
 	uint64_t budget = PASS_BYTES;
-	struct shm_lane *own, *next;
+	struct shm_lane *own;
 
-	if (LIST_EMPTY(&worker->busy))
-		return false;
-	for (own = LIST_FIRST(&worker->busy); own != NULL && budget > 0; own = next) {
-		next = LIST_NEXT(own, link);
-		budget = work(own, budget);
+	while (budget > 0 && (own = TAILQ_FIRST(&worker->busy)) != NULL) {
+		budget = work(worker, own, budget);
+		if (own->next == NULL)
+			continue;
+		/* The budget is used up: the others first in the next pass. */
+		TAILQ_REMOVE(&worker->busy, own, link);
+		TAILQ_INSERT_TAIL(&worker->busy, own, link);
 	}
-	return !LIST_EMPTY(&worker->busy);
+	return !TAILQ_EMPTY(&worker->busy);
 }
 
 const struct lw_driver_ops lw_shm_ops = {

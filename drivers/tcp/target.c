@@ -456,6 +456,7 @@ void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)
 			&limit, LW_LOG_WARNING,
 			"a connection of %s was refused: all are in use, see the settings tcp_max_served and max_lanes",
 			peer);
+		shutdown(fd, SHUT_RDWR); /* a forked child may have it, too */
 		close(fd);
 		return;
 	}

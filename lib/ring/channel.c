@@ -284,18 +284,20 @@ int lw_channel_self(struct lw_engine *engine, struct lw_channel **out)
 
 int lw_channel_close(struct lw_channel *channel)
 {
+	struct lw_engine *engine;
 	int error;
 
 	if (channel == NULL)
 		return lw_fail(-EINVAL, "channel must not be NULL");
-	error = lw_engine_enter(channel->engine);
+	engine = channel->engine; /* the slot may be another's in the end */
+	error = lw_engine_enter(engine);
 	if (error != 0)
 		return error;
 	if (channel->self || (atomic_load(&channel->gen) & 1) == 0)
 		error = lw_fail(-EINVAL, "the channel is closed already, or a thread's own (lw_channel_self)");
 	else
 		error = close_channel(channel);
-	lw_engine_leave(channel->engine);
+	lw_engine_leave(engine);
 	return error;
 }
 
@@ -343,8 +345,8 @@ static size_t take_ended(struct lw_channel *channel, struct lw_completion *out, 
 		if (channel->ready == NULL)
 			channel->ready_tail = &channel->ready;
 		*completion = (struct lw_completion){
-			.batch = lw_handle(atomic_load_explicit(&batch->gen, memory_order_relaxed), engine->tag,
-					   (uint32_t)(batch - engine->batches)),
+			.batch = lw_handle((atomic_load_explicit(&batch->gen, memory_order_relaxed) - 1) | 1,
+					   engine->tag, (uint32_t)(batch - engine->batches)),
 			.user = batch->user,
 			.tasks = atomic_load_explicit(&batch->submitted, memory_order_relaxed),
 		};

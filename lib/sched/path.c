@@ -486,6 +486,16 @@ static void abort_waiting(struct lw_worker *worker, struct lw_path *path, struct
 	}
 }
 
+/* Cuts a lane because of what was aborted on it. The others are not to blame: it counts as no attempt of theirs. */
+static void cut_lane(struct lw_lane *lane)
+{
+	struct lw_slice *slice;
+
+	TAILQ_FOREACH(slice, &lane->inflight, link)
+	slice->attempts = 0;
+	lw_lane_down(lane, LW_REASON_RESET);
+}
+
 static void abort_lane(struct lw_worker *worker, struct lw_lane *lane, const struct lw_abort *abort)
 {
 	struct lw_slice *slice, *next;
@@ -509,7 +519,7 @@ static void abort_lane(struct lw_worker *worker, struct lw_lane *lane, const str
 	if (!stuck)
 		return;
 	if (abort->now) {
-		lw_lane_down(lane, LW_REASON_RESET);
+		cut_lane(lane);
 	} else if (!lane->kill) {
 		lane->kill = true;
 		lane->expire_at_ms = worker->now_ms + GRACE_MS;
@@ -586,7 +596,7 @@ void lw_path_tick(struct lw_worker *worker, struct lw_path *path)
 		else if (state == LW_LANE_UP && lane->kill && !has_aborted(lane))
 			lane->kill = false;
 		else if (state == LW_LANE_UP && lane->kill && before(lane->expire_at_ms, worker->now_ms))
-			lw_lane_down(lane, LW_REASON_RESET);
+			cut_lane(lane);
 		else if (state == LW_LANE_DOWN && before(lane->retry_at_ms, worker->now_ms))
 			lane->retry_at_ms = worker->now_ms; /* it must not become the future when the clock wraps */
 	}

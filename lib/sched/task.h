@@ -61,11 +61,10 @@ static inline uint32_t lw_outcome(uint32_t state, uint32_t reason, uint32_t lane
 /* What workers and the application share of a batch is one word: how many tasks are pending, how many ended in another
  * state than COMPLETED, and who holds the slot. It lies in a line of its own, which the application polls.
  *
- *   submit   adds the pending tasks, then sets TELL if the end is to be told (event, note), then pushes the run
- *   worker   takes its ended tasks off; who takes the last one off a batch with TELL clears TELL and counts itself as a
- *            teller in the same step, tells, and then counts itself off
- *   owner    clears QUEUED when it pops the batch's node
- *   free     sets FREE
+ *   submit   adds the pending tasks, then sets TELL if the end is to be told (event, note) and NOTE if the batch's note
+ * is meant, then pushes the run worker   takes its ended tasks off; who takes the last one off a batch with TELL clears
+ * TELL and NOTE, which makes the note its own, and counts itself as a teller in the same step, tells, and then counts
+ * itself off owner    clears QUEUED when it pops the batch's node free     sets FREE
  *
  * The step that leaves nothing but FREE (and failures) gives the slot back: no later step can be, so it is exactly one.
  */
@@ -75,6 +74,7 @@ static inline uint32_t lw_outcome(uint32_t state, uint32_t reason, uint32_t lane
 #define LW_WORD_TELLER (UINT64_C(1) << 52) /* one worker that tells; up to 127 */
 #define LW_WORD_TELLERS (UINT64_C(0x7f) << 52)
 #define LW_WORD_TELL (UINT64_C(1) << 60)
+#define LW_WORD_NOTE (UINT64_C(1) << 61)   /* note is to be sent then; only together with TELL */
 #define LW_WORD_QUEUED (UINT64_C(1) << 62) /* its node is in the channel's inbox or ready list */
 #define LW_WORD_FREE (UINT64_C(1) << 63)
 

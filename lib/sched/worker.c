@@ -276,7 +276,7 @@ static void take_task(struct lw_worker *worker, const struct lw_run *run, struct
 	if (path->gen == 0)
 		lw_path_init(worker, path, index,
 			     run->segment == LW_SEGMENT_LOCAL ? 1 : (uint32_t)(run->segment >> 32));
-	if (!lw_path_now(worker, path, run, task))
+	if (worker->draining || !lw_path_now(worker, path, run, task))
 		lw_path_take(worker, path, task);
 }
 
@@ -321,8 +321,18 @@ static bool take_from(struct lw_worker *worker, struct lw_intake *intake)
 
 void lw_worker_intake_drain(struct lw_worker *worker, struct lw_intake *intake)
 {
-	while (take_from(worker, intake))
-		;
+	struct lw_run *run = &intake->run;
+	/* What is in the ring now: one that is filled as fast as it is emptied must not keep us. */
+	uint32_t entries = intake->ring->mask + 1;
+
+	worker->draining = true; /* queue them: bytes move in the passes, where the others get their turn */
+	for (;;) {
+		for (; run->count > 0; step(worker->engine, run))
+			take_task(worker, run, &worker->engine->tasks[run->task]);
+		if (entries-- == 0 || !lw_spsc_pop(intake->ring, run))
+			break;
+	}
+	worker->draining = false;
 }
 
 static void read_clock(struct lw_worker *worker)
@@ -469,9 +479,10 @@ static bool has_input(struct lw_worker *worker)
 	return false;
 }
 
-void lw_worker_sleep(struct lw_worker *worker, int timeout_ms)
+bool lw_worker_sleep(struct lw_worker *worker, int timeout_ms)
 {
 	int longest = has_timers(worker) ? SLEEP_BUSY_MS : SLEEP_IDLE_MS;
+	bool woken = true;
 
 	if (timeout_ms < 0 || timeout_ms > longest)
 		timeout_ms = longest;
@@ -479,11 +490,13 @@ void lw_worker_sleep(struct lw_worker *worker, int timeout_ms)
 	lw_fence_heavy(); /* with the light fence of submit and send: either they see sleeping, or we see their input */
 	if (!has_input(worker) && atomic_load_explicit(&worker->stop, memory_order_relaxed) == 0) {
 		lw_count(&worker->sleeps, 1);
-		if (poll_io(worker, timeout_ms))
+		woken = poll_io(worker, timeout_ms);
+		if (woken)
 			worker->io_ns = worker->now_ns;
 	}
 	atomic_store_explicit(&worker->sleeping, 0, memory_order_relaxed);
 	read_clock(worker);
+	return woken;
 }
 
 void lw_worker_run(struct lw_worker *worker)
@@ -505,9 +518,9 @@ void lw_worker_run(struct lw_worker *worker)
 			continue;
 		}
 		if (adaptive && worker->now_ns - worker->worked_ns >= idle_ns) {
-			lw_worker_sleep(worker, -1);
-			/* Woken: poll for a while before sleeping again. */
-			worker->worked_ns = worker->now_ns;
+			/* Woken: poll for a while before sleeping again. After a timer's turn one pass is enough. */
+			if (lw_worker_sleep(worker, -1))
+				worker->worked_ns = worker->now_ns;
 			continue;
 		}
 		/* Somebody else may need this CPU to give us work. The first passes without work go without a pause:

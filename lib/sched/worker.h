@@ -53,8 +53,9 @@ struct lw_worker {
 	uint32_t ticked_ms;
 	uint64_t io_ns; /* a socket last had something */
 	uint32_t passes;
-	uint32_t hot; /* slices on lanes: epoll is asked each pass */
-	uint32_t ios; /* drivers' descriptors in the epoll set */
+	uint32_t hot;  /* slices on lanes: epoll is asked each pass */
+	bool draining; /* requests are queued, not carried out at once */
+	uint32_t ios;  /* drivers' descriptors in the epoll set */
 	struct lw_tally tally;
 	struct lw_hint local_hint;
 	struct lw_slice *slices;
@@ -109,8 +110,9 @@ uint32_t lw_worker_pass(struct lw_worker *worker, bool *worked);
 /* Caller mode: one pass by the calling thread, unless another is inside one. False if there was none. */
 bool lw_worker_drive(struct lw_worker *worker);
 
-/* Sleeps until there is input, at most timeout_ms (-1: as long as timers allow). The driving thread. */
-void lw_worker_sleep(struct lw_worker *worker, int timeout_ms);
+/* Sleeps until there is input, at most timeout_ms (-1: as long as timers allow). False if only the time was over. The
+ * driving thread. */
+bool lw_worker_sleep(struct lw_worker *worker, int timeout_ms);
 
 /* Takes everything that is in a ring. The worker's thread. */
 void lw_worker_intake_drain(struct lw_worker *worker, struct lw_intake *intake);
