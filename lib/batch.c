@@ -339,8 +339,9 @@ static int copy_task(struct lw_engine *engine, lw_batch_t id, uint32_t number, s
 	copy->status.state = outcome & 0xff;
 	copy->status.reason = outcome >> 8 & 0xff;
 	copy->status.lane = outcome >> 16 == LW_LANE_NONE ? UINT32_MAX : outcome >> 16;
-	copy->status.bytes = copy->status.state == LW_COMPLETED
-				     ? task->length
+	/* Of a task alone in its batch the worker may have written nothing. */
+	copy->status.bytes = lw_batch_is_solo(batch) && copy->status.state == LW_COMPLETED
+				     ? atomic_load_explicit(&batch->bytes, memory_order_relaxed)
 				     : atomic_load_explicit(&task->bytes, memory_order_relaxed);
 	copy->status.error = lw_reason_errno((int)copy->status.reason);
 	atomic_thread_fence(memory_order_acquire);

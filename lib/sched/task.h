@@ -61,10 +61,13 @@ static inline uint32_t lw_outcome(uint32_t state, uint32_t reason, uint32_t lane
 /* What workers and the application share of a batch is one word: how many tasks are pending, how many ended in another
  * state than COMPLETED, and who holds the slot. It lies in a line of its own, which the application polls.
  *
- *   submit   adds the pending tasks, then sets TELL if the end is to be told (event, note) and NOTE if the batch's note
- * is meant, then pushes the run worker   takes its ended tasks off; who takes the last one off a batch with TELL clears
- * TELL and NOTE, which makes the note its own, and counts itself as a teller in the same step, tells, and then counts
- * itself off owner    clears QUEUED when it pops the batch's node free     sets FREE
+ *   submit   adds the pending tasks, then sets TELL if the end is to be told (event, note),
+ *            and NOTE if the batch's note is meant; then it pushes the run
+ *   worker   takes its ended tasks off; who takes the last one off a batch with TELL clears TELL
+ *            and NOTE (the note is its own then) and counts itself as a teller in the same step,
+ *            tells, and counts itself off
+ *   owner    clears QUEUED when it pops the batch's node
+ *   free     sets FREE
  *
  * The step that leaves nothing but FREE (and failures) gives the slot back: no later step can be, so it is exactly one.
  */
