@@ -12,9 +12,8 @@
 
 struct lw_cancel {
 	struct lw_command command; /* first: the worker gets its address */
-	struct lw_engine *engine;
-	lw_batch_t batch; /* 0: by segment */
-	uint32_t task;    /* UINT32_MAX: all */
+	lw_batch_t batch;          /* 0: by segment */
+	uint32_t task;             /* UINT32_MAX: all */
 	lw_segment_t segment;
 };
 
@@ -83,8 +82,8 @@ static int send_all(struct lw_engine *engine, lw_batch_t batch, uint32_t task, l
 	for (uint32_t i = 0; i < count; i++) {
 		struct lw_cancel *cancel = &engine->cancels[taken[i]];
 
-		*cancel = (struct lw_cancel){
-			.command.run = cancel_run, .engine = engine, .batch = batch, .task = task, .segment = segment};
+		*cancel =
+			(struct lw_cancel){.command.run = cancel_run, .batch = batch, .task = task, .segment = segment};
 		lw_worker_send(&engine->workers[i], &cancel->command);
 	}
 	return 0;

@@ -30,14 +30,6 @@ static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 static const char closed_text[] = "the engine is closed, or being closed";
 static const char forked_text[] = "the engine belongs to the parent process; open one of your own in the child";
 
-uint64_t lw_now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* In the child: closes its copies of the parent's descriptors, so that peers see the parent's end when it comes.
  * Nothing but close(2), since epoll sets are shared with the parent. */
 static void drop_descriptors(struct lw_engine *engine)

@@ -17,6 +17,7 @@
 
 #include <lanewise/lanewise.h>
 
+#include "lib/clock.h"
 #include "lib/config.h"
 #include "lib/pages.h"
 #include "lib/rangemap.h"
@@ -140,8 +141,6 @@ void lw_engine_leave(struct lw_engine *engine);
 /* The state as an error for the data path: 0, -ESHUTDOWN, -EOWNERDEAD. */
 int lw_engine_check(const struct lw_engine *engine);
 bool lw_engine_caller_driven(const struct lw_engine *engine);
-/* Nanoseconds on CLOCK_MONOTONIC. */
-uint64_t lw_now_ns(void);
 
 static inline struct lw_batch *lw_batch_of(struct lw_engine *engine, lw_batch_t id)
 {

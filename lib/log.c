@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/log.h"
+#include "lib/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -150,14 +151,12 @@ void lw_log_limited(struct lw_log_limit *limit, int level, const char *format, .
 	uint64_t next = atomic_load_explicit(&limit->next_ns, memory_order_relaxed);
 	char text[LINE_BYTES];
 	int saved = errno;
-	struct timespec ts;
 	uint64_t now, dropped;
 	va_list args;
 
 	if (!enabled(level))
 		return;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	now = (uint64_t)ts.tv_sec * SECOND_NS + (uint64_t)ts.tv_nsec;
+	now = lw_now_ns();
 	if (now < next || !atomic_compare_exchange_strong_explicit(&limit->next_ns, &next, now + SECOND_NS,
 								   memory_order_relaxed, memory_order_relaxed)) {
 		atomic_fetch_add_explicit(&limit->dropped, 1, memory_order_relaxed);

@@ -16,14 +16,6 @@
 #define BACKLOG 1024 /* the kernel cuts it to net.core.somaxconn */
 #define RETRY_NS 50000000u
 
-uint64_t lw_ctrl_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 /* Timers --------------------------------------------------------------------------------------------------------------
  */
 
@@ -49,7 +41,7 @@ void lw_ctrl_timer_clear(struct lw_ctrl_timer *timer)
 static void fire_timers(struct lw_ctrl *ctrl)
 {
 	struct lw_link due, *link, *next;
-	uint64_t now = lw_ctrl_now_ns();
+	uint64_t now = lw_now_ns();
 
 	if (now < ctrl->next_ns)
 		return;
@@ -77,7 +69,7 @@ static void fire_timers(struct lw_ctrl *ctrl)
 
 static int ms_until(uint64_t at_ns)
 {
-	uint64_t now = lw_ctrl_now_ns(), ms;
+	uint64_t now = lw_now_ns(), ms;
 
 	if (at_ns == UINT64_MAX)
 		return -1;
@@ -264,7 +256,7 @@ static void on_pause_over(struct lw_ctrl *ctrl, struct lw_ctrl_timer *timer)
 	if (lw_ctrl_io_add(ctrl, &watch->io, watch->fd, EPOLLIN) == 0)
 		watch->paused = false;
 	else /* short of memory or watches: try again */
-		lw_ctrl_timer_set(ctrl, timer, lw_ctrl_now_ns() + RETRY_NS);
+		lw_ctrl_timer_set(ctrl, timer, lw_now_ns() + RETRY_NS);
 }
 
 int lw_ctrl_watch(struct lw_ctrl *ctrl, int fd, void (*ready)(void *arg), void *arg, struct lw_ctrl_watch **watch)
@@ -294,7 +286,7 @@ void lw_ctrl_watch_pause(struct lw_ctrl *ctrl, struct lw_ctrl_watch *watch, uint
 	if (!watch->paused)
 		io_ctl(ctrl, EPOLL_CTL_DEL, &watch->io, watch->fd, 0);
 	watch->paused = true;
-	lw_ctrl_timer_set(ctrl, &watch->timer, lw_ctrl_now_ns() + (uint64_t)ms * 1000000u);
+	lw_ctrl_timer_set(ctrl, &watch->timer, lw_now_ns() + (uint64_t)ms * 1000000u);
 }
 
 static void unwatch(struct lw_ctrl *ctrl, struct lw_ctrl_watch *watch)

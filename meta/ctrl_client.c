@@ -108,7 +108,7 @@ static int connect_to(struct lw_ctrl *ctrl, struct call *call, const struct sock
  * does not use up what the others need. */
 static void next_address(struct lw_ctrl *ctrl, struct call *call)
 {
-	uint64_t now = lw_ctrl_now_ns();
+	uint64_t now = lw_now_ns();
 	uint32_t left;
 	int error;
 
@@ -278,7 +278,7 @@ int lw_ctrl_call_async(struct lw_ctrl *ctrl, const struct lw_addrs *addrs, int t
 	call->ctrl = ctrl;
 	call->job.run = run_start;
 	call->timer.fire = on_timer;
-	call->deadline_ns = lw_ctrl_now_ns() + (uint64_t)timeout_ms * 1000000u;
+	call->deadline_ns = lw_now_ns() + (uint64_t)timeout_ms * 1000000u;
 	call->fd = -1;
 	call->type = type;
 	call->addrs = *addrs;
@@ -367,7 +367,7 @@ static void on_done(void *arg, int result, const char *body, size_t size)
 int lw_ctrl_call(struct lw_ctrl *ctrl, const struct lw_addrs *addrs, int type, const char *body, size_t size,
 		 uint32_t timeout_ms, char **reply, size_t *reply_size)
 {
-	uint64_t until_ns = lw_ctrl_now_ns() + (uint64_t)timeout_ms * 1000000u;
+	uint64_t until_ns = lw_now_ns() + (uint64_t)timeout_ms * 1000000u;
 	const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
 				       .tv_nsec = (long)(until_ns % 1000000000u)};
 	struct wait *wait;

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
+#include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/ring/inbox.h"
 #include "meta/ctrl.h"
@@ -107,7 +108,6 @@ struct lw_ctrl {
 };
 
 /* ctrl.c */
-uint64_t lw_ctrl_now_ns(void);
 void lw_ctrl_timer_set(struct lw_ctrl *ctrl, struct lw_ctrl_timer *timer, uint64_t at_ns);
 void lw_ctrl_timer_clear(struct lw_ctrl_timer *timer);
 /* 0, or a negative errno of epoll_ctl(2). */

@@ -60,7 +60,7 @@ static void complain(struct lw_ctrl *ctrl, const struct client *client, const ch
 {
 	struct sockaddr_storage addr = {.ss_family = AF_UNSPEC};
 	socklen_t size = sizeof(addr);
-	uint64_t now = lw_ctrl_now_ns(), *quiet_until;
+	uint64_t now = lw_now_ns(), *quiet_until;
 	char text[LW_NAME_MAX + 8];
 	uint32_t hash = 5381;
 	size_t i;
@@ -231,7 +231,7 @@ static void admit(struct lw_ctrl *ctrl, int fd)
 	lw_frame_reader_init(&client->reader, ctrl->opts.max_frame);
 	lw_link_append(&ctrl->clients, &client->link);
 	ctrl->client_count++;
-	lw_ctrl_timer_set(ctrl, &client->timer, lw_ctrl_now_ns() + (uint64_t)ctrl->opts.timeout_ms * 1000000u);
+	lw_ctrl_timer_set(ctrl, &client->timer, lw_now_ns() + (uint64_t)ctrl->opts.timeout_ms * 1000000u);
 }
 
 void lw_ctrl_accept(void *arg)

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "lib/ring/inbox.h"
 #include "meta/hostport.h"
 
@@ -165,14 +166,6 @@ struct lookup {
 /* Lock-free: a child of fork(2) must not find it locked. */
 static struct lw_inbox orphans;
 
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 static void lookup_free(struct lookup *lookup)
 {
 	if (lookup->request.ar_result != NULL)
@@ -232,7 +225,7 @@ static int await(struct gaicb *request, int64_t deadline_ns)
 	int64_t left;
 
 	/* A signal ends gai_suspend early; the deadline stays. */
-	while (gai_error(request) == EAI_INPROGRESS && (left = deadline_ns - now_ns()) > 0) {
+	while (gai_error(request) == EAI_INPROGRESS && (left = deadline_ns - (int64_t)lw_now_ns()) > 0) {
 		struct timespec ts = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
 
 		gai_suspend(list, 1, &ts);
@@ -242,7 +235,7 @@ static int await(struct gaicb *request, int64_t deadline_ns)
 
 static int lookup_by_name(const struct lw_hostport *hp, uint32_t timeout_ms, struct lw_addrs *out)
 {
-	int64_t deadline_ns = now_ns() + (int64_t)timeout_ms * 1000000;
+	int64_t deadline_ns = (int64_t)lw_now_ns() + (int64_t)timeout_ms * 1000000;
 	struct gaicb *list[1];
 	struct lookup *lookup;
 	int ret;
@@ -347,7 +340,7 @@ int lw_listen_random(const struct sockaddr_storage *addr, uint16_t min, uint16_t
 	memset(draws, 0, sizeof(draws));
 	if (getrandom(draws, sizeof(draws), GRND_NONBLOCK) < (ssize_t)sizeof(draws))
 		draws[RANDOM_TRIES] ^=
-			(uint32_t)getpid() ^ (uint32_t)now_ns(); /* no luck, the sweep starts somewhere */
+			(uint32_t)getpid() ^ (uint32_t)lw_now_ns(); /* no luck, the sweep starts somewhere */
 
 	sock = socket_for(&at);
 	if (sock < 0)

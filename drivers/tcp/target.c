@@ -84,7 +84,6 @@ static void end_served(struct tcp_served *served, bool abort)
 
 	tcp_sock_close(&served->sock, abort);
 	LIST_REMOVE(served, link);
-	worker->served_count--;
 	worker->free_blocks[worker->free_count++] = served->block_index;
 	lw_lane_serve_end(served->lane);
 }
@@ -471,7 +470,6 @@ void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)
 	tcp_sock_connected(worker->tcp->engine, fd);
 	lw_accepted_reuse(fd);
 	LIST_INSERT_HEAD(&worker->served, served, link);
-	worker->served_count++;
 	if (lw_worker_io_add(worker->worker, &served->sock.io, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) != 0)
 		end_served(served, true);
 }

@@ -61,7 +61,6 @@ struct tcp_worker {
 	uint32_t ready_count;
 	uint32_t ticked_ms;
 	LIST_HEAD(, tcp_served) served;
-	uint32_t served_count;
 	unsigned char *blocks; /* one a served connection: staging and replies */
 	size_t blocks_bytes;
 	uint32_t *free_blocks;

@@ -25,7 +25,6 @@ static void set_state(struct lw_lane *lane, enum lw_lane_state state)
 void lw_lane_up(struct lw_lane *lane)
 {
 	set_state(lane, LW_LANE_UP);
-	lane->ever_up = true;
 	lane->backoff_ms = 0;
 	lane->failures = 0;
 	lane->kill = false;
@@ -43,7 +42,6 @@ static void take_off(struct lw_lane *lane, struct lw_slice *slice)
 	lane->path->inflight--;
 	atomic_store_explicit(&lane->stats.inflight_slices, lane->ops->credits - lane->credits, memory_order_relaxed);
 	lw_count(&lane->stats.inflight_bytes, -slice->length);
-	slice->posted = false;
 }
 
 void lw_slice_done(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason reason)

@@ -29,7 +29,6 @@ struct lw_slice {
 	uint8_t op;
 	uint8_t attempts; /* lanes it was posted on before */
 	bool started;     /* set by the driver: a byte of it may have reached the peer */
-	bool posted;      /* handed to the driver */
 	/* the driver's own: header, progress */
 	alignas(8) unsigned char own[56];
 };
@@ -59,7 +58,6 @@ struct lw_lane {
 	uint32_t expire_at_ms; /* CONNECTING: fails then; UP: is cut then if kill is set */
 	bool kill;
 	bool dirty; /* posted to since the last flush */
-	bool ever_up;
 	LIST_ENTRY(lw_lane) dirty_link;
 	/* From here to own: also read by other threads, which may find the lane's successor. No pointer among it. */
 	_Atomic uint32_t state; /* enum lw_lane_state */

@@ -233,7 +233,6 @@ static struct lw_slice *take_slice(struct lw_worker *worker, struct lw_path *pat
 
 static void post(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane, struct lw_slice *slice)
 {
-	slice->posted = true;
 	TAILQ_INSERT_TAIL(&lane->inflight, slice, link);
 	lane->credits--;
 	worker->hot++;

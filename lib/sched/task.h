@@ -75,7 +75,6 @@ static inline uint32_t lw_outcome(uint32_t state, uint32_t reason, uint32_t lane
 #define LW_WORD_FAILED_SHIFT 32
 #define LW_WORD_FAILED (UINT64_C(0xfffff) << LW_WORD_FAILED_SHIFT)
 #define LW_WORD_TELLER (UINT64_C(1) << 52) /* one worker that tells; up to 127 */
-#define LW_WORD_TELLERS (UINT64_C(0x7f) << 52)
 #define LW_WORD_TELL (UINT64_C(1) << 60)
 #define LW_WORD_NOTE (UINT64_C(1) << 61)   /* note is to be sent then; only together with TELL */
 #define LW_WORD_QUEUED (UINT64_C(1) << 62) /* its node is in the channel's inbox or ready list */

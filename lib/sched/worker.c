@@ -56,11 +56,6 @@ int lw_worker_io_add(struct lw_worker *worker, struct lw_io *io, uint32_t events
 	return error;
 }
 
-int lw_worker_io_mod(struct lw_worker *worker, struct lw_io *io, uint32_t events)
-{
-	return io_control(worker, EPOLL_CTL_MOD, io, events);
-}
-
 void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io)
 {
 	if (io_control(worker, EPOLL_CTL_DEL, io, 0) == 0)

@@ -131,10 +131,9 @@ void lw_worker_send(struct lw_worker *worker, struct lw_command *command);
 int lw_worker_call(struct lw_worker *worker, void (*fn)(struct lw_worker *worker, void *arg), void *arg,
 		   void (*release)(void *arg), uint32_t timeout_ms);
 
-/* Adds, changes, removes a descriptor of a driver's. The worker's thread, or before it starts. 0 or a negative errno.
+/* Adds and removes a descriptor of a driver's. The worker's thread, or before it starts. 0 or a negative errno.
  */
 int lw_worker_io_add(struct lw_worker *worker, struct lw_io *io, uint32_t events);
-int lw_worker_io_mod(struct lw_worker *worker, struct lw_io *io, uint32_t events);
 void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io);
 
 /* Internal to lib/sched: publishes what was counted. */
