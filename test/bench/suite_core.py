@@ -17,7 +17,6 @@ def suite():
         for result in json.loads(bench.run([bench.program("test/bench/core"), "--json"], 120)):
             results.add(result["name"], result["value"], result["unit"])
         results.add("c2c_roundtrip_ns", bench.c2c(), "ns")
-    results.ratio("roundtrip_64_vs_ring", "roundtrip_64_p50_ns", "ring_roundtrip_p50_ns")
     bench.finish("core", results, about, options)
 
 
