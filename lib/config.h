@@ -53,6 +53,8 @@ enum lw_poll_mode {
 	X(T, tcp_congestion, "auto", 0, 15, "",                                                                        \
 	  "congestion control of data connections; auto: cubic inside one host, else the system's; empty: the "        \
 	  "system's")                                                                                                  \
+	X(N, tcp_splice_bytes, "262144", 0, 1073741824, "bytes",                                                       \
+	  "WRITEs from this size leave without a copy where the system allows it; 0: never")                           \
 	X(N, tcp_proto, "2", 1, 2, "version", "highest framing version spoken to peers; 1 leaves writes unconfirmed")  \
 	X(N, notify_queue, "1024", 1, 1048576, "notes", "notes received and not yet polled; more are refused")         \
 	X(E, log_level, "warning", 0, 0, "error|warning|info|debug", "least urgent lines that are logged")

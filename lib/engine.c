@@ -278,14 +278,16 @@ static int open_drivers(struct lw_engine *engine)
 
 		engine->driver_on[i] = false;
 		engine->driver_context[i] = NULL;
-		snprintf(engine->driver_why[i], sizeof(engine->driver_why[i]), "not in the setting drivers");
+		snprintf(engine->driver_note[i], sizeof(engine->driver_note[i]), "not in the setting drivers");
 		if (!listed(engine->config.drivers, ops->name))
 			continue;
-		engine->driver_why[i][0] = '\0';
-		engine->driver_on[i] = ops->open(engine, &engine->driver_context[i], engine->driver_why[i],
-						 sizeof(engine->driver_why[i])) == 0;
+		engine->driver_note[i][0] = '\0';
+		engine->driver_on[i] = ops->open(engine, &engine->driver_context[i], engine->driver_note[i],
+						 sizeof(engine->driver_note[i])) == 0;
 		if (!engine->driver_on[i])
-			lw_log(LW_LOG_WARNING, "driver %s is off: %s", ops->name, engine->driver_why[i]);
+			lw_log(LW_LOG_WARNING, "driver %s is off: %s", ops->name, engine->driver_note[i]);
+		else if (engine->driver_note[i][0] != '\0')
+			lw_log(LW_LOG_INFO, "driver %s: %s", ops->name, engine->driver_note[i]);
 	}
 	return error;
 }

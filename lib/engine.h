@@ -99,7 +99,7 @@ struct lw_engine {
 	struct lw_worker *workers;
 	_Atomic uint32_t next_worker;
 	bool driver_on[LW_MAX_DRIVERS];
-	char driver_why[LW_MAX_DRIVERS][128];
+	char driver_note[LW_MAX_DRIVERS][128]; /* why it is off, or how it works here */
 	void *driver_context[LW_MAX_DRIVERS];
 	struct lw_ctrl *ctrl;
 	struct lw_rcu rcu;

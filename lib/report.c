@@ -29,7 +29,7 @@ static void add_drivers(const struct lw_engine *engine, cJSON *info)
 
 		cJSON_AddStringToObject(driver, "name", lw_drivers[i]->name);
 		cJSON_AddBoolToObject(driver, "on", engine->driver_on[i]);
-		cJSON_AddStringToObject(driver, "why", engine->driver_why[i]);
+		cJSON_AddStringToObject(driver, "note", engine->driver_note[i]);
 		cJSON_AddItemToArray(list, driver);
 	}
 }

@@ -106,6 +106,70 @@ static void note_sent(struct lw_lane *lane, uint64_t bytes)
 	}
 }
 
+/* Whether the slice's body goes through a pipe. */
+static bool is_spliced(const struct tcp_lane *own, struct lw_slice *slice)
+{
+	return own->splices && slice->op == LW_WRITE && slice->length >= own->sock.worker->tcp->splice_bytes &&
+	       !part_of(slice)->copied;
+}
+
+/* What is to be sent next, up to the next body that goes through a pipe; *more: it follows at once. */
+static int unsent_pieces(struct tcp_lane *own, struct iovec *iov, bool *more)
+{
+	struct lw_slice *slice;
+	int count = 0;
+
+	*more = false;
+	add_piece(iov, &count, own->hello, TCP_HEADER_BYTES, own->hello_sent);
+	for (slice = own->unsent; slice != NULL && count <= TCP_IOVS - 2; slice = TAILQ_NEXT(slice, link)) {
+		struct tcp_slice *part = part_of(slice);
+
+		add_piece(iov, &count, part->header, TCP_HEADER_BYTES, part->sent);
+		if (slice->op != LW_WRITE)
+			continue;
+		*more = is_spliced(own, slice);
+		if (*more)
+			break;
+		add_piece(iov, &count, (void *)(uintptr_t)slice->local, slice->length,
+			  minus(part->sent, TCP_HEADER_BYTES));
+	}
+	return count;
+}
+
+/* Sends pieces: their number of bytes, or a negative errno. */
+static ssize_t send_pieces(struct tcp_lane *own, struct iovec *iov, int count, bool more)
+{
+	struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
+	ssize_t sent;
+
+	do
+		sent = sendmsg(own->sock.io.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
+	while (sent < 0 && errno == EINTR);
+	return sent < 0 ? -errno : sent;
+}
+
+/* Sends what is left of the body of unsent, whose header is sent: the number of bytes, or a negative errno; -EFAULT: it
+ * has to be copied. */
+static ssize_t send_spliced(struct tcp_lane *own, uint64_t *asked)
+{
+	struct lw_slice *slice = own->unsent;
+	uint64_t done = part_of(slice)->sent - TCP_HEADER_BYTES;
+	ssize_t sent;
+
+	if (own->pipe == NULL)
+		own->pipe = tcp_pipe_take(&own->sock.worker->pipes);
+	if (own->pipe == NULL)
+		return -EFAULT;
+	sent = tcp_pipe_send(own->pipe, own->sock.io.fd, (const void *)(uintptr_t)(slice->local + done),
+			     slice->length - done);
+	*asked = own->pipe->held + (uint64_t)(sent > 0 ? sent : 0);
+	if (own->pipe->held == 0) {
+		tcp_pipe_give(own->pipe);
+		own->pipe = NULL;
+	}
+	return sent;
+}
+
 /* Sends as much as the kernel takes. False: the lane is down. */
 static bool send_some(struct lw_lane *lane)
 {
@@ -113,39 +177,34 @@ static bool send_some(struct lw_lane *lane)
 
 	for (int calls = 0; own->sock.writable; calls++) {
 		struct iovec iov[TCP_IOVS];
-		struct msghdr message = {.msg_iov = iov};
-		struct lw_slice *slice = own->unsent;
 		uint64_t asked = 0;
-		int count = 0;
+		bool more;
+		int count = unsent_pieces(own, iov, &more);
 		ssize_t sent;
 
-		add_piece(iov, &count, own->hello, TCP_HEADER_BYTES, own->hello_sent);
-		for (; slice != NULL && count <= TCP_IOVS - 2; slice = TAILQ_NEXT(slice, link)) {
-			struct tcp_slice *part = part_of(slice);
-
-			add_piece(iov, &count, part->header, TCP_HEADER_BYTES, part->sent);
-			if (slice->op == LW_WRITE)
-				add_piece(iov, &count, (void *)(uintptr_t)slice->local, slice->length,
-					  minus(part->sent, TCP_HEADER_BYTES));
-		}
-		if (count == 0)
+		if (count == 0 && !more)
 			return true;
 		if (calls == TCP_CALLS) {
 			tcp_sock_wake(&own->sock);
 			return true;
 		}
-		for (int i = 0; i < count; i++)
-			asked += iov[i].iov_len;
-		message.msg_iovlen = (size_t)count;
-		sent = sendmsg(own->sock.io.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (sent < 0 && errno == EINTR)
-			continue;
-		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+		if (count != 0) {
+			for (int i = 0; i < count; i++)
+				asked += iov[i].iov_len;
+			sent = send_pieces(own, iov, count, more);
+		} else {
+			sent = send_spliced(own, &asked);
+			if (sent == -EFAULT) {
+				part_of(own->unsent)->copied = true;
+				continue;
+			}
+		}
+		if (sent == -EAGAIN) {
 			own->sock.writable = false;
 			return true;
 		}
 		if (sent < 0) {
-			lw_lane_down(lane, reason_of(errno));
+			lw_lane_down(lane, reason_of((int)-sent));
 			return false;
 		}
 		lw_count(&lane->stats.calls, 1);
@@ -322,6 +381,9 @@ static bool finish_connect(struct lw_lane *lane)
 	own->sock.broken = false;
 	own->connected = true;
 	tcp_sock_connected(lane->worker->engine, own->sock.io.fd);
+	/* Only where the end of a WRITE is the peer's answer. */
+	own->splices = own->version >= 2 && own->sock.worker->tcp->splice_bytes != UINT64_MAX &&
+		       tcp_sock_splices(own->sock.io.fd);
 	lw_lane_up(lane);
 	return true;
 }
@@ -389,6 +451,9 @@ void tcp_lane_close(struct lw_lane *lane)
 
 	/* What the kernel still holds of unconfirmed requests must not arrive after they ended. */
 	tcp_sock_close(&own->sock, !TAILQ_EMPTY(&lane->inflight));
+	if (own->pipe != NULL)
+		tcp_pipe_give(own->pipe);
+	own->pipe = NULL;
 	own->unsent = NULL;
 	own->connected = false;
 }
@@ -403,6 +468,7 @@ void tcp_post(struct lw_lane *lane, struct lw_slice *slice)
 	tcp_header_put(part->header, (struct tcp_header){.size = slice->length, .addr = slice->remote, .op = op});
 	part->sent = 0;
 	part->received = 0;
+	part->copied = false;
 	if (own->unsent == NULL)
 		own->unsent = slice;
 }

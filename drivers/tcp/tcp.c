@@ -120,6 +120,35 @@ void tcp_sock_connected(const struct lw_engine *engine, int fd)
 		(void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
 }
 
+bool tcp_sock_splices(int fd)
+{
+	char name[16] = "";
+	socklen_t length = sizeof(name) - 1;
+
+	return getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0 && strncmp(name, "bbr", 3) != 0;
+}
+
+/* Which method sends WRITEs: the least size that goes through pipes, and words for it. */
+static uint64_t choose_splice(const struct lw_engine *engine, char *note, size_t note_size)
+{
+	const char *why = "tcp_splice_bytes is 0";
+	int error = 0;
+
+	/* A broken connection would send SIGPIPE to the thread, and with poll = caller that is the application's; the
+	 * workers' own threads block all signals. */
+	if (engine->config.poll == LW_POLL_CALLER)
+		why = "poll is caller";
+	else if (engine->config.tcp_splice_bytes != 0)
+		error = tcp_pipes_probe(), why = strerror(-error);
+	if (error != 0 || engine->config.poll == LW_POLL_CALLER || engine->config.tcp_splice_bytes == 0) {
+		snprintf(note, note_size, "sendmsg (no splice: %s)", why);
+		return UINT64_MAX;
+	}
+	snprintf(note, note_size, "sendmsg; splice for WRITEs from %llu bytes",
+		 (unsigned long long)engine->config.tcp_splice_bytes);
+	return engine->config.tcp_splice_bytes;
+}
+
 /* A congestion control that was asked for by name has to be there. */
 static int check_congestion(const struct lw_engine *engine, int fd, char *why, size_t why_size)
 {
@@ -154,6 +183,7 @@ static int tcp_open(struct lw_engine *engine, void **context, char *why, size_t 
 		close(tcp->listen_fd);
 		goto out;
 	}
+	tcp->splice_bytes = choose_splice(engine, why, why_size);
 	*context = tcp;
 	return 0;
 fail:
@@ -270,6 +300,7 @@ static int tcp_worker_open(void *context, struct lw_worker *worker, void **worke
 	TAILQ_INIT(&own->ready);
 	LIST_INIT(&own->open);
 	LIST_INIT(&own->served);
+	tcp_pipes_init(&own->pipes);
 	own->blocks_bytes = served * TCP_BLOCK_BYTES;
 	own->free_blocks = calloc(served, sizeof(own->free_blocks[0]));
 	own->blocks = mmap(NULL, own->blocks_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
@@ -294,6 +325,7 @@ static void tcp_worker_close(void *worker_context)
 	struct tcp_worker *own = worker_context;
 
 	tcp_serve_end_all(own);
+	tcp_pipes_fini(&own->pipes);
 	munmap(own->blocks, own->blocks_bytes);
 	free(own->free_blocks);
 	free(own);
@@ -307,6 +339,7 @@ static void tcp_forked(void *worker_context)
 	/* The parent's worker may have been inside a change of the list: forward it is whole at any moment. */
 	LIST_FOREACH(sock, &own->open, open_link)
 	close(sock->io.fd);
+	tcp_pipes_forked(&own->pipes);
 	if (own->worker->index == 0)
 		close(own->tcp->listen_fd);
 }

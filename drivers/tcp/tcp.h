@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "drivers/tcp/pipe.h"
 #include "drivers/tcp/wire.h"
 #include "lib/sched/driver.h"
 #include "lib/sched/worker.h"
@@ -34,7 +35,8 @@ struct tcp_engine {
 	uint16_t port;
 	struct lw_ctrl_watch *watch;
 	uint32_t worker_count;
-	uint32_t next; /* worker that gets the next connection; the control thread's */
+	uint32_t next;         /* worker that gets the next connection; the control thread's */
+	uint64_t splice_bytes; /* WRITEs from this size go through a pipe; UINT64_MAX: none do */
 	struct tcp_worker **workers;
 };
 
@@ -59,6 +61,7 @@ struct tcp_worker {
 	struct tcp_sock_list ready;
 	LIST_HEAD(, tcp_sock) open; /* all that have a descriptor */
 	uint32_t ready_count;
+	struct tcp_pipes pipes;
 	uint32_t ticked_ms;
 	LIST_HEAD(, tcp_served) served;
 	unsigned char *blocks; /* one a served connection: staging and replies */
@@ -71,6 +74,8 @@ struct tcp_worker {
 struct tcp_lane {
 	struct tcp_sock sock;
 	struct lw_slice *unsent; /* first slice that is not sent completely */
+	struct tcp_pipe *pipe;   /* has bytes of unsent; NULL: none */
+	bool splices;            /* what the other end is like allows it */
 	bool connected;
 	uint8_t version;
 	uint8_t next_addr;
@@ -87,6 +92,7 @@ struct tcp_slice {
 	uint64_t status;
 	uint64_t sent;     /* of header and, for WRITE, payload */
 	uint64_t received; /* of status and, for READ, payload */
+	bool copied;       /* its memory can't go through a pipe */
 };
 
 /* tcp.c */
@@ -98,6 +104,8 @@ void tcp_sock_close(struct tcp_sock *sock, bool abort);
 void tcp_sock_options(int fd);
 /* What depends on who is at the other end. */
 void tcp_sock_connected(const struct lw_engine *engine, int fd);
+/* Whether the connection's congestion control is at its best with splice: bbr is not. */
+bool tcp_sock_splices(int fd);
 
 /* initiator.c */
 int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view);

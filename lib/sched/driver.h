@@ -26,8 +26,9 @@ struct lw_driver_ops {
 	uint32_t credits;   /* slices on one lane at once */
 	uint32_t peer_cuts; /* not 0: a slice may not cross a seam between two of the peer's buffers */
 
-	/* lw_engine_open's and lw_engine_close's thread; may block briefly. why gets the reason of a failure. */
-	int (*open)(struct lw_engine *engine, void **context, char *why, size_t why_size);
+	/* lw_engine_open's and lw_engine_close's thread; may block briefly. note gets the reason of a failure; else it
+	 * may say which of several methods is used here. */
+	int (*open)(struct lw_engine *engine, void **context, char *note, size_t note_size);
 	void (*close)(void *context);
 	/* After the workers were prepared, and before they end: begins and stops to take connections. May be NULL. */
 	int (*start)(void *context);
