@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -403,9 +404,20 @@ static void work(struct tcp_sock *sock)
 	send_some(lane);
 }
 
+static uint64_t draw_token(void)
+{
+	uint64_t token = 0;
+
+	/* Without one there is no fence, and a WRITE that breaks is not repeated. */
+	if (getrandom(&token, sizeof(token), GRND_NONBLOCK) != sizeof(token))
+		return 0;
+	return token >> 8 == 0 ? 0 : token;
+}
+
 int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 {
 	struct tcp_lane *own = own_of(lane);
+	uint64_t token = own->token;
 	struct lw_engine *engine = lane->worker->engine;
 	struct tcp_worker *worker = lane->worker->driver_context[lane->driver];
 	uint8_t next = own->next_addr;
@@ -413,6 +425,7 @@ int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 	int fd, error;
 
 	memset(own, 0, sizeof(*own));
+	own->token = token != 0 ? tcp_token_next(token) : draw_token();
 	own->sock.io.fd = -1;
 	if (view->data.count == 0)
 		return -EHOSTUNREACH;
@@ -422,11 +435,13 @@ int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 		view->tcp_version < engine->config.tcp_proto ? view->tcp_version : (uint8_t)engine->config.tcp_proto;
 	own->hello_sent = TCP_HEADER_BYTES;
 	if (view->incarnation != 0 && own->version >= 2) {
-		tcp_header_put(own->hello,
-			       (struct tcp_header){.addr = view->incarnation, .op = TCP_OP_V2 | TCP_OP_HELLO});
+		tcp_header_put(own->hello, (struct tcp_header){.size = own->token,
+							       .addr = view->incarnation,
+							       .op = TCP_OP_V2 | TCP_OP_HELLO});
 		own->hello_sent = 0;
 		own->greeting = true;
 	}
+	lane->fenced = own->greeting && own->token != 0;
 	fd = socket(addr->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;

@@ -47,6 +47,10 @@ struct tcp_served {
 	uint64_t dest, left;
 	bool confirm;
 	bool held; /* the next header is a WRITE over what an answer still reads */
+	/* HELLO: which lane of the peer's this is, and whether its older connections are being ended */
+	uint64_t token;
+	bool fencing;
+	struct tcp_fence *fence; /* NULL while fencing: to be begun */
 	/* answers: a ring of replies */
 	uint32_t first, count;
 	uint64_t sent; /* of the first */
@@ -83,6 +87,8 @@ static void end_served(struct tcp_served *served, bool abort)
 	struct tcp_worker *worker = served->sock.worker;
 
 	tcp_sock_close(&served->sock, abort);
+	if (served->fence != NULL)
+		served->fence->served = NULL;
 	LIST_REMOVE(served, link);
 	worker->free_blocks[worker->free_count++] = served->block_index;
 	lw_lane_serve_end(served->lane);
@@ -96,7 +102,7 @@ static bool queue_full(const struct tcp_served *served)
 /* Nothing more can be taken in before an answer is out. */
 static bool stalled(const struct tcp_served *served)
 {
-	return queue_full(served) || served->held;
+	return queue_full(served) || served->held || served->fencing;
 }
 
 static void queue(struct tcp_served *served, struct reply reply)
@@ -155,6 +161,40 @@ static bool must_wait(struct tcp_served *served, struct tcp_header header)
 	       answers_read(served, header.addr, header.addr + header.size);
 }
 
+void tcp_serve_fenced(struct tcp_served *served, bool outrun)
+{
+	served->fencing = false;
+	served->fence = NULL;
+	if (outrun)
+		refuse(served, TCP_STATUS_OK, false);
+	else
+		queue(served, (struct reply){.length = 1});
+	tcp_sock_wake(&served->sock);
+}
+
+static void begin_fence(struct tcp_served *served)
+{
+	served->fencing = true;
+	tcp_fence_begin(served, served->sock.worker, served->token, &served->fence);
+}
+
+bool tcp_serve_end_older(struct tcp_worker *worker, uint64_t token, const struct tcp_served *except)
+{
+	struct tcp_served *served, *next;
+	bool outrun = false;
+
+	for (served = LIST_FIRST(&worker->served); served != NULL; served = next) {
+		next = LIST_NEXT(served, link);
+		if (served == except || served->token == 0 || !tcp_token_same_lane(served->token, token))
+			continue;
+		if (tcp_token_newer(served->token, token))
+			outrun = true;
+		else
+			end_served(served, true);
+	}
+	return outrun;
+}
+
 /* Acts on one header. */
 static void begin_request(struct tcp_served *served, struct tcp_header header)
 {
@@ -162,11 +202,14 @@ static void begin_request(struct tcp_served *served, struct tcp_header header)
 	bool v2 = (header.op & TCP_OP_V2) != 0;
 	uint8_t op = header.op & (uint8_t)~TCP_OP_V2;
 
-	if (op == TCP_OP_HELLO && v2 && header.size == 0) {
-		if (header.addr == engine->incarnation)
-			queue(served, (struct reply){.length = 1});
-		else
+	if (op == TCP_OP_HELLO && v2) {
+		served->token = header.size;
+		if (header.addr != engine->incarnation)
 			refuse(served, TCP_STATUS_INCARNATION, true);
+		else if (served->token != 0)
+			begin_fence(served);
+		else
+			queue(served, (struct reply){.length = 1});
 		return;
 	}
 	/* As the reference does, everything that is not WRITE is a READ. */
@@ -206,7 +249,7 @@ static void parse(struct tcp_served *served)
 	struct tcp_header header;
 
 	served->held = false;
-	while (!served->closing && !queue_full(served) && served->begin < served->end) {
+	while (!served->closing && !queue_full(served) && !served->fencing && served->begin < served->end) {
 		uint32_t have = served->end - served->begin;
 
 		if (served->left != 0) {
@@ -479,8 +522,14 @@ void tcp_serve_tick(struct tcp_worker *worker)
 	struct tcp_served *served;
 
 	LIST_FOREACH(served, &worker->served, link)
-	if (served->closing)
-		tcp_sock_wake(&served->sock);
+	{
+		if (served->closing)
+			tcp_sock_wake(&served->sock);
+		if (served->fencing && served->fence == NULL) {
+			begin_fence(served); /* may end others of the list: the rest has its turn next time */
+			return;
+		}
+	}
 }
 
 void tcp_serve_end_all(struct tcp_worker *worker)

@@ -301,6 +301,9 @@ static int tcp_worker_open(void *context, struct lw_worker *worker, void **worke
 	LIST_INIT(&own->open);
 	LIST_INIT(&own->served);
 	tcp_pipes_init(&own->pipes);
+	SLIST_INIT(&own->fences);
+	for (uint32_t i = 0; i < TCP_FENCES; i++)
+		SLIST_INSERT_HEAD(&own->fences, &own->fence[i], link);
 	own->blocks_bytes = served * TCP_BLOCK_BYTES;
 	own->free_blocks = calloc(served, sizeof(own->free_blocks[0]));
 	own->blocks = mmap(NULL, own->blocks_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,

@@ -26,7 +26,20 @@ extern const struct lw_driver_ops lw_tcp_ops;
 #define TCP_LINGER_MS                                                                                                  \
 	2000u /* after a refusal the peer's other bytes are read away for so long, that the status reaches it */
 
+#define TCP_FENCES 64 /* of one worker: connections that are being greeted at once; more of them wait */
+
+struct tcp_served;
 struct tcp_worker;
+
+/* On its way through the workers, see fence.c. Belongs to home's thread, except for command. */
+struct tcp_fence {
+	struct lw_command command;
+	SLIST_ENTRY(tcp_fence) link; /* home->fences */
+	struct tcp_worker *home;
+	struct tcp_served *served; /* that waits for it; NULL: it is gone */
+	uint64_t token;
+	bool outrun; /* a newer connection of the lane was found */
+};
 
 /* An engine's part. */
 struct tcp_engine {
@@ -68,6 +81,8 @@ struct tcp_worker {
 	size_t blocks_bytes;
 	uint32_t *free_blocks;
 	uint32_t free_count;
+	SLIST_HEAD(, tcp_fence) fences; /* unused ones */
+	struct tcp_fence fence[TCP_FENCES];
 };
 
 /* A lane's own part: a connection that we opened. */
@@ -79,6 +94,7 @@ struct tcp_lane {
 	bool connected;
 	uint8_t version;
 	uint8_t next_addr;
+	uint64_t token;      /* names the lane to the peer, over all its connections */
 	bool greeting;       /* HELLO's status is to come */
 	uint8_t hello_sent;  /* bytes of hello; TCP_HEADER_BYTES when there is none */
 	uint8_t status_have; /* bytes of HELLO's status */
@@ -114,8 +130,16 @@ void tcp_post(struct lw_lane *lane, struct lw_slice *slice);
 void tcp_flush(struct lw_lane *lane);
 bool tcp_unpost(struct lw_lane *lane, struct lw_slice *slice);
 
+/* fence.c */
+/* Ends the lane's older connections and then calls tcp_serve_fenced: at once, or later with *out the fence that is on
+ * its way, unless its served is set to NULL before. False: no fence is free, try again. */
+bool tcp_fence_begin(struct tcp_served *served, struct tcp_worker *home, uint64_t token, struct tcp_fence **out);
+
 /* target.c */
-struct tcp_served;
+/* The fence is up; outrun: the connection is an old one itself. */
+void tcp_serve_fenced(struct tcp_served *served, bool outrun);
+/* Ends the worker's served connections of the token's lane that are older. True: there is a newer one. */
+bool tcp_serve_end_older(struct tcp_worker *worker, uint64_t token, const struct tcp_served *except);
 /* Takes a connection that was accepted; closes it if there is no room. The worker's thread. */
 void tcp_serve(struct tcp_worker *worker, int fd, const char *peer);
 void tcp_serve_end_all(struct tcp_worker *worker);

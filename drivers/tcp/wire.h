@@ -6,8 +6,10 @@
  *   v1 WRITE  header, size bytes -> (no answer)
  *   v2 READ   header ->            <- status, then size bytes if it is OK
  *   v2 WRITE  header, size bytes ->  <- status after the last byte was stored
- *   HELLO     header with size 0 and the incarnation as address ->  <- status; sent to Lanewise peers only, first on a
- *              connection
+ *   HELLO     header with a token as size and the peer's incarnation as address ->  <- status; sent to Lanewise peers
+ *             only, first on a connection. The token's upper 56 bits are a random number that a lane keeps over its
+ *             connections, the lower 8 count them. Before the status says OK, older connections of that lane have
+ *             ended; one that finds a newer one is closed. Token 0: there are no others
  *
  * Status, 8 bytes: magic in the high half, code in the low half. After a code other than OK the server
  * closes, and has looked at nothing that came behind the request.
@@ -16,6 +18,7 @@
 #define LW_TCP_WIRE_H
 
 #include <endian.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -58,6 +61,22 @@ static inline struct tcp_header tcp_header_get(const unsigned char *bytes)
 	memcpy(&size, bytes, 8);
 	memcpy(&addr, bytes + 8, 8);
 	return (struct tcp_header){.size = le64toh(size), .addr = le64toh(addr), .op = bytes[16]};
+}
+
+static inline bool tcp_token_same_lane(uint64_t a, uint64_t b)
+{
+	return (a ^ b) >> 8 == 0;
+}
+
+/* Of two connections of one lane. */
+static inline bool tcp_token_newer(uint64_t a, uint64_t b)
+{
+	return (int8_t)(uint8_t)(a - b) > 0;
+}
+
+static inline uint64_t tcp_token_next(uint64_t token)
+{
+	return (token & ~UINT64_C(0xff)) | ((token + 1) & 0xff);
 }
 
 static inline uint64_t tcp_status_word(enum tcp_status code)

@@ -78,8 +78,10 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 		if ((task->flags & LW_TASK_ABORT) != 0) {
 			lw_slice_done(lane, slice, task->reason);
 		} else if (path->dead == LW_REASON_NONE && slice->attempts < ATTEMPTS_MAX &&
-			   (slice->op == LW_READ || !slice->started)) {
+			   (slice->op == LW_READ || !slice->started || lane->fenced)) {
 			take_off(lane, slice);
+			if (slice->op == LW_WRITE && slice->started)
+				slice->only = lane;
 			slice->attempts++;
 			slice->started = false;
 			lw_count(&lane->stats.retries, 1);

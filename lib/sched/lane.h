@@ -29,6 +29,9 @@ struct lw_slice {
 	uint8_t op;
 	uint8_t attempts; /* lanes it was posted on before */
 	bool started;     /* set by the driver: a byte of it may have reached the peer */
+	/* NULL: any lane may carry it. Else a WRITE that broke on that lane, and may be repeated behind its fence only
+	 */
+	struct lw_lane *only;
 	/* the driver's own: header, progress */
 	alignas(8) unsigned char own[56];
 };
@@ -57,7 +60,9 @@ struct lw_lane {
 	uint32_t retry_at_ms;  /* DOWN: not before */
 	uint32_t expire_at_ms; /* CONNECTING: fails then; UP: is cut then if kill is set */
 	bool kill;
-	bool dirty; /* posted to since the last flush */
+	bool fenced; /* set by the driver's lane_open: the peer ends this lane's older connections before it serves us
+		      */
+	bool dirty;  /* posted to since the last flush */
 	LIST_ENTRY(lw_lane) dirty_link;
 	/* From here to own: also read by other threads, which may find the lane's successor. No pointer among it. */
 	_Atomic uint32_t state; /* enum lw_lane_state */
@@ -90,8 +95,9 @@ uint32_t lw_lane_id(const struct lw_lane *lane);
 void lw_lane_up(struct lw_lane *lane);
 
 /* The lane is lost: calls ops->lane_close, then hands its slices on. Those of which no byte was sent and READs go to
- * another lane or connection; WRITEs that may have reached the peer end FAILED with reason, since repeating them could
- * overtake what the application does next. */
+ * another lane or connection. WRITEs that may have reached the peer wait for this lane's next connection, if that will
+ * be fenced against this one; else they end FAILED with reason, since repeating them could overtake what the
+ * application does next. */
 void lw_lane_down(struct lw_lane *lane, enum lw_reason reason);
 
 /* A slice of the lane ended, well (LW_REASON_NONE) or not. The slice is gone afterwards. */

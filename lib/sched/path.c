@@ -400,6 +400,7 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_t
 	slice->op = task->op;
 	slice->attempts = 0;
 	slice->started = false;
+	slice->only = NULL;
 	slice->local = task->local + list->cut;
 	slice->remote = task->remote + list->cut;
 	slice->length = slice_length(worker, path, lane, task, list->cut);
@@ -413,20 +414,25 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_t
 
 bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 {
-	struct lw_slice *slice;
+	struct lw_slice *slice, *next;
 	struct lw_lane *lane;
 	bool worked = false;
 
 	if (path->lanes == 0 || any_lane_in(path, LW_LANE_DOWN))
 		connect_lanes(worker, path);
-	while ((slice = TAILQ_FIRST(&path->retry)) != NULL) {
-		lane = pick_lane(path);
+	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
+		next = TAILQ_NEXT(slice, link);
+		lane = slice->only != NULL ? slice->only : pick_lane(path);
 		if (lane == NULL)
 			return worked;
+		if (lw_lane_state(lane) != LW_LANE_UP || lane->credits == 0)
+			continue; /* it waits for this one */
 		TAILQ_REMOVE(&path->retry, slice, link);
 		worked = true;
 		if ((slice->task->flags & LW_TASK_FAILED) != 0)
 			lw_path_slice_end(worker, path, slice, LW_LANE_NONE, slice->task->reason);
+		else if (slice->only != NULL && !lane->fenced)
+			lw_path_slice_end(worker, path, slice, LW_LANE_NONE, LW_REASON_RESET);
 		else
 			post(worker, path, lane, slice);
 	}

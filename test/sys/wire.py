@@ -286,7 +286,7 @@ class FakeTarget:
             with self.lock:
                 number = len(self.headers)
                 self.headers.append(head)
-            if op == HELLO and size == 0:
+            if op == HELLO:
                 self.send(sock, OK if addr == self.incarnation else OTHER_LIFE)
                 continue
             verdict = self.answer(self, number, op, addr, size, sock) if self.answer else None
