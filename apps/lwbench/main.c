@@ -43,6 +43,12 @@ static const char usage[] =
 	"  --validate            write random bytes, read them back into cleared memory, compare\n"
 	"  --seed N              of the random bytes\n"
 	"  --progress            a line each second on stderr, also when that is no terminal\n"
+	"  --first               also time the opening of the target and the first request to it\n"
+	"\n"
+	"raw\n"
+	"  --wait HOW            without bytes or room: poll sleeps in poll(2), spin calls again, block: blocking "
+	"calls (poll)\n"
+	"  --gather N            blocks a call, 1 to 64 (1)\n"
 	"\n"
 	"Exit: 0 all well; 1 transfers failed or data was wrong; 2 wrong usage; 3 engine or target can't be opened.\n";
 

@@ -31,6 +31,9 @@ enum {
 	OPT_SET,
 	OPT_PIN,
 	OPT_PROGRESS,
+	OPT_FIRST,
+	OPT_WAIT,
+	OPT_GATHER,
 };
 
 /* Which options a command takes, one letter each: t target, i initiator, r raw. */
@@ -59,6 +62,9 @@ static const struct {
 	{{"set", required_argument, NULL, OPT_SET}, "ti"},
 	{{"pin", no_argument, NULL, OPT_PIN}, "ir"},
 	{{"progress", no_argument, NULL, OPT_PROGRESS}, "i"},
+	{{"first", no_argument, NULL, OPT_FIRST}, "i"},
+	{{"wait", required_argument, NULL, OPT_WAIT}, "r"},
+	{{"gather", required_argument, NULL, OPT_GATHER}, "r"},
 	{{"help", no_argument, NULL, 'h'}, "tir"},
 };
 #define TABLE_SIZE (sizeof(table) / sizeof(table[0]))
@@ -142,6 +148,19 @@ static bool parse_op(const char *text, uint8_t *out)
 	return true;
 }
 
+static bool parse_wait(const char *text, enum raw_wait *out)
+{
+	static const char *const words[] = {[RAW_POLL] = "poll", [RAW_SPIN] = "spin", [RAW_BLOCK] = "block"};
+
+	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (strcmp(text, words[i]) == 0) {
+			*out = (enum raw_wait)i;
+			return true;
+		}
+	}
+	return false;
+}
+
 static bool parse_setting(struct options *options, const char *text)
 {
 	char *copy, *equal;
@@ -207,6 +226,13 @@ static bool take(struct options *options, int option, const char *value)
 	case OPT_PROGRESS:
 		options->progress = true;
 		return true;
+	case OPT_FIRST:
+		options->first = true;
+		return true;
+	case OPT_WAIT:
+		return parse_wait(value, &options->wait);
+	case OPT_GATHER:
+		return parse_number32(value, 1, OPTIONS_GATHER, &options->gather);
 	default:
 		return false;
 	}
@@ -256,6 +282,7 @@ static void set_defaults(struct options *options, enum command command)
 	options->batch = 16;
 	options->threads = 1;
 	options->depth = 4;
+	options->gather = 1;
 	options->duration_s = command == COMMAND_TARGET ? 0 : 5;
 	options->op = LW_WRITE;
 	options->progress = isatty(STDERR_FILENO);

@@ -11,6 +11,7 @@
 
 #define OPTIONS_BLOCKS 64
 #define OPTIONS_SETTINGS 32
+#define OPTIONS_GATHER 64 /* most blocks a call of raw */
 
 enum exit_code {
 	EXIT_OK = 0,
@@ -20,6 +21,13 @@ enum exit_code {
 };
 
 enum command { COMMAND_TARGET, COMMAND_INITIATOR, COMMAND_RAW };
+
+/* raw: what a side does when the socket has nothing for it. */
+enum raw_wait {
+	RAW_POLL,  /* nonblocking; sleeps in poll */
+	RAW_SPIN,  /* nonblocking; calls again at once */
+	RAW_BLOCK, /* blocking calls that return with the whole block */
+};
 
 struct options {
 	enum command command;
@@ -34,12 +42,15 @@ struct options {
 	uint32_t batch;
 	uint32_t threads;
 	uint32_t depth;
+	uint32_t gather; /* raw: blocks a call */
+	enum raw_wait wait;
 	double duration_s; /* target: 0 until a signal */
 	double rate;       /* requests a second of each thread; 0: as fast as it goes */
 	uint8_t op;        /* enum lw_op */
 	bool validate;
 	bool pin;
 	bool progress;
+	bool first;  /* time the opening and a first request */
 	bool spin;   /* poll = busy: the application spins too */
 	bool caller; /* poll = caller */
 	uint32_t timeout_ms;

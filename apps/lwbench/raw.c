@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lwbench raw: what a plain nonblocking TCP connection between two processes does with the same blocks. One side sends
- * blocks, one call a block; the other receives into memory that it cycles through. One byte goes the other way for each
- * batch: with write it confirms the batch, with read it asks for the next. At most depth batches are under way. */
+/* lwbench raw: what a plain TCP connection between two processes does with the same blocks. One side sends blocks, one
+ * call a block or as many as --gather says; the other receives into memory that it cycles through. One byte goes the
+ * other way for each batch: with write it confirms the batch, with read it asks for the next. At most depth batches are
+ * under way. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -14,6 +15,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +25,7 @@
 #include "apps/lwbench/report.h"
 
 #define WAIT_MS 10000 /* nothing moves for so long: the other side hangs */
+#define SPINS 65536   /* calls without a byte until spin sleeps in poll, which has the time limit */
 
 /* Written by the peer process. */
 struct shared {
@@ -46,43 +50,107 @@ static bool ready(int socket, short events)
 	return poll(&fd, 1, WAIT_MS) > 0;
 }
 
-/* Moves size bytes. 1; 0 the other side closed before the first byte; -1 it failed. */
-static int move_bytes(int socket, unsigned char *at, uint64_t size, bool out)
+/* Whether a call that gave no byte, with errno set, may be made again. calls counts those in a row. */
+static bool again(const struct raw *raw, bool out, unsigned *calls)
 {
-	for (uint64_t done = 0; done < size;) {
-		ssize_t n = out ? send(socket, at + done, size - done, MSG_NOSIGNAL)
-				: recv(socket, at + done, size - done, 0);
+	if (errno == EINTR)
+		return true;
+	if (errno != EAGAIN || raw->options->wait == RAW_BLOCK) /* then its own time limit was over */
+		return false;
+	if (raw->options->wait == RAW_SPIN && ++*calls < SPINS)
+		return true;
+	*calls = 0;
+	return ready(raw->socket, out ? POLLOUT : POLLIN);
+}
 
-		if (n > 0)
+/* Moves size bytes. 1; 0 the other side closed before the first byte; -1 it failed. */
+static int move_bytes(struct raw *raw, unsigned char *at, uint64_t size, bool out)
+{
+	const int flags = raw->options->wait == RAW_BLOCK ? MSG_WAITALL : 0;
+	unsigned calls = 0;
+
+	for (uint64_t done = 0; done < size;) {
+		ssize_t n = out ? send(raw->socket, at + done, size - done, MSG_NOSIGNAL)
+				: recv(raw->socket, at + done, size - done, flags);
+
+		if (n > 0) {
 			done += (uint64_t)n;
-		else if (n == 0)
+			calls = 0;
+		} else if (n == 0) {
 			return done ? -1 : 0;
-		else if (errno == EAGAIN ? !ready(socket, out ? POLLOUT : POLLIN) : errno != EINTR)
+		} else if (!again(raw, out, &calls)) {
 			return -1;
+		}
 	}
 	return 1;
 }
 
-/* Sends or receives one batch, block by block. As move_bytes. */
+/* The same with the next count blocks, which one call may take all of. */
+static int move_blocks(struct raw *raw, uint32_t count, bool out)
+{
+	const int flags = out ? MSG_NOSIGNAL : raw->options->wait == RAW_BLOCK ? MSG_WAITALL : 0;
+	struct iovec iov[OPTIONS_GATHER];
+	struct msghdr message = {.msg_iov = iov, .msg_iovlen = count};
+	unsigned calls = 0;
+	bool any = false;
+
+	for (uint32_t i = 0; i < count; i++)
+		iov[i] = (struct iovec){.iov_base = raw->memory + (raw->cursor + i) % raw->blocks * raw->block,
+					.iov_len = raw->block};
+	while (message.msg_iovlen) {
+		ssize_t n = out ? sendmsg(raw->socket, &message, flags) : recvmsg(raw->socket, &message, flags);
+
+		if (n == 0)
+			return any ? -1 : 0;
+		if (n < 0) {
+			if (!again(raw, out, &calls))
+				return -1;
+			continue;
+		}
+		any = true;
+		calls = 0;
+		size_t left = (size_t)n;
+		for (; message.msg_iovlen && left >= message.msg_iov->iov_len; message.msg_iovlen--)
+			left -= message.msg_iov++->iov_len;
+		if (left) {
+			message.msg_iov->iov_base = (char *)message.msg_iov->iov_base + left;
+			message.msg_iov->iov_len -= left;
+		}
+	}
+	return 1;
+}
+
+/* Sends or receives one batch, block by block or gather blocks a call. As move_bytes. */
 static int move_batch(struct raw *raw, bool out)
 {
+	uint32_t left = raw->options->batch, gather = raw->options->gather;
 	int rc = 1;
 
-	for (uint32_t i = 0; i < raw->options->batch && rc == 1; i++) {
-		rc = move_bytes(raw->socket, raw->memory + raw->cursor * raw->block, raw->block, out);
-		raw->cursor = raw->cursor + 1 < raw->blocks ? raw->cursor + 1 : 0;
+	while (left && rc == 1) {
+		uint32_t count = left < gather ? left : gather;
+
+		rc = count > 1 ? move_blocks(raw, count, out)
+			       : move_bytes(raw, raw->memory + raw->cursor * raw->block, raw->block, out);
+		raw->cursor = (raw->cursor + count) % raw->blocks;
+		left -= count;
 	}
 	return rc;
 }
 
-static void tune(int socket)
+static void tune(const struct raw *raw)
 {
+	const struct timeval limit = {.tv_sec = WAIT_MS / 1000};
 	int one = 1;
 
-	setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(raw->socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	/* As the engine does inside one host. */
-	setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
-	fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+	setsockopt(raw->socket, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
+	if (raw->options->wait == RAW_BLOCK) {
+		setsockopt(raw->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+		setsockopt(raw->socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	} else {
+		fcntl(raw->socket, F_SETFL, fcntl(raw->socket, F_GETFL) | O_NONBLOCK);
+	}
 }
 
 /* The other process: serves batches until its partner closes. */
@@ -98,14 +166,14 @@ static int peer_main(struct raw *raw, struct shared *shared, int listener)
 	raw->socket = accept(listener, NULL, NULL);
 	if (raw->socket < 0)
 		return EXIT_OPEN;
-	tune(raw->socket);
+	tune(raw);
 	app_pattern_fill(raw->memory, raw->options->buffer_bytes, 2);
-	rc = move_bytes(raw->socket, &byte, 1, true); /* ready: the partner's clock starts with it */
+	rc = move_bytes(raw, &byte, 1, true); /* ready: the partner's clock starts with it */
 	atomic_store(&shared->cpu_begin_s, app_cpu_seconds(NULL, NULL));
 	while (rc == 1) {
-		rc = out ? move_bytes(raw->socket, &byte, 1, false) : move_batch(raw, false);
+		rc = out ? move_bytes(raw, &byte, 1, false) : move_batch(raw, false);
 		if (rc == 1)
-			rc = out ? move_batch(raw, true) : move_bytes(raw->socket, &byte, 1, true);
+			rc = out ? move_batch(raw, true) : move_bytes(raw, &byte, 1, true);
 	}
 	atomic_store(&shared->cpu_end_s, app_cpu_seconds(NULL, NULL));
 	return rc == 0 ? EXIT_OK : EXIT_FAILED;
@@ -125,13 +193,13 @@ static bool drive(struct raw *raw, struct row *row, uint64_t *starts)
 	for (;;) {
 		while (issued - done < options->depth && issued < quota && now < end_ns) {
 			starts[issued++ % options->depth] = now;
-			if ((out ? move_batch(raw, true) : move_bytes(raw->socket, &byte, 1, true)) != 1)
+			if ((out ? move_batch(raw, true) : move_bytes(raw, &byte, 1, true)) != 1)
 				return false;
 			now = app_clock_ns();
 		}
 		if (issued == done)
 			break;
-		if ((out ? move_bytes(raw->socket, &byte, 1, false) : move_batch(raw, false)) != 1)
+		if ((out ? move_bytes(raw, &byte, 1, false) : move_batch(raw, false)) != 1)
 			return false;
 		now = app_clock_ns();
 		hist_add(&row->latency, now - starts[done++ % options->depth]);
@@ -175,10 +243,10 @@ static int run_case(struct raw *raw, struct shared *shared, struct row *row)
 		_exit(peer_main(raw, shared, listener));
 	if (pid < 0 || connect(raw->socket, (struct sockaddr *)&address, sizeof(address)))
 		goto out;
-	tune(raw->socket);
+	tune(raw);
 	if (raw->options->pin)
 		app_pin(app_cpus() - 1);
-	if (move_bytes(raw->socket, raw->memory, 1, false) != 1)
+	if (move_bytes(raw, raw->memory, 1, false) != 1)
 		goto out;
 	double cpu_s = app_cpu_seconds(NULL, NULL);
 	code = drive(raw, row, starts) ? EXIT_OK : EXIT_FAILED;

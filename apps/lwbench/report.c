@@ -40,6 +40,7 @@ int report_begin(struct report *report, const struct options *options, const cha
 
 	memset(report, 0, sizeof(*report));
 	report->tables = stdout;
+	report->open_us = report->first_us = -1;
 	if (!options->json)
 		return 0;
 	if (strcmp(options->json, "-") == 0) {
@@ -164,7 +165,12 @@ int report_end(struct report *report, struct lw_engine *engine, const struct fai
 		fputc('}', report->json);
 		first = false;
 	}
-	fprintf(report->json, "],\"lanes\":");
+	fputc(']', report->json);
+	if (report->first_us >= 0) {
+		json_number(report->json, "open_us", report->open_us);
+		json_number(report->json, "first_us", report->first_us);
+	}
+	fprintf(report->json, ",\"lanes\":");
 	app_lanes_json(report->json, &lanes);
 	fprintf(report->json, "}\n");
 	if (fflush(report->json) || ferror(report->json))

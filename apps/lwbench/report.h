@@ -35,6 +35,8 @@ struct report {
 	FILE *json; /* NULL: none is wanted */
 	bool heading;
 	unsigned rows;
+	double open_us;  /* of the target; below 0: not asked for */
+	double first_us; /* of the first request to it, its connection included */
 };
 
 /* Adds the failed tasks of a batch that ended. */
