@@ -35,7 +35,7 @@ struct shared {
 
 struct raw {
 	const struct options *options;
-	unsigned char *memory; /* each process has its own copy */
+	unsigned char *memory; /* each process maps its own: a forked copy would be in small pages */
 	uint64_t block;
 	uint64_t blocks; /* in the memory */
 	uint64_t cursor;
@@ -153,7 +153,7 @@ static void tune(const struct raw *raw)
 	}
 }
 
-/* The other process: serves batches until its partner closes. */
+/* The other process: serves batches until its partner closes. The first depth of them are the warm-up. */
 static int peer_main(struct raw *raw, struct shared *shared, int listener)
 {
 	bool out = raw->options->op == LW_READ;
@@ -163,14 +163,16 @@ static int peer_main(struct raw *raw, struct shared *shared, int listener)
 	close(raw->socket); /* our copy of the partner's end would keep it open */
 	if (raw->options->pin)
 		app_pin(0);
+	raw->memory = app_memory_map(raw->options->buffer_bytes);
 	raw->socket = accept(listener, NULL, NULL);
-	if (raw->socket < 0)
+	if (raw->socket < 0 || !raw->memory)
 		return EXIT_OPEN;
 	tune(raw);
 	app_pattern_fill(raw->memory, raw->options->buffer_bytes, 2);
-	rc = move_bytes(raw, &byte, 1, true); /* ready: the partner's clock starts with it */
-	atomic_store(&shared->cpu_begin_s, app_cpu_seconds(NULL, NULL));
-	while (rc == 1) {
+	rc = move_bytes(raw, &byte, 1, true); /* ready */
+	for (uint64_t served = 0; rc == 1; served++) {
+		if (served == raw->options->depth)
+			atomic_store(&shared->cpu_begin_s, app_cpu_seconds(NULL, NULL));
 		rc = out ? move_bytes(raw, &byte, 1, false) : move_batch(raw, false);
 		if (rc == 1)
 			rc = out ? move_batch(raw, true) : move_bytes(raw, &byte, 1, true);
@@ -179,15 +181,14 @@ static int peer_main(struct raw *raw, struct shared *shared, int listener)
 	return rc == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Write: sends while less than depth batches are unconfirmed, then waits for the oldest. Read: asks for depth batches
- * and asks again as they come. starts holds the times of those under way. false: the connection failed. */
-static bool drive(struct raw *raw, struct row *row, uint64_t *starts)
+/* Moves quota batches, or until end_ns. Write: sends while less than depth batches are unconfirmed, then waits for the
+ * oldest. Read: asks for depth batches and asks again as they come. starts holds the times of those under way. false:
+ * the connection failed. */
+static bool drive(struct raw *raw, struct row *row, uint64_t *starts, uint64_t quota, uint64_t end_ns)
 {
 	const struct options *options = raw->options;
 	const bool out = options->op == LW_WRITE;
-	uint64_t quota = options->count ? (options->count - 1) / options->batch + 1 : UINT64_MAX;
 	uint64_t begin_ns = app_clock_ns(), now = begin_ns, issued = 0, done = 0;
-	uint64_t end_ns = options->count ? UINT64_MAX : begin_ns + (uint64_t)(options->duration_s * 1e9);
 	unsigned char byte = 1;
 
 	for (;;) {
@@ -208,6 +209,22 @@ static bool drive(struct raw *raw, struct row *row, uint64_t *starts)
 	row->requests = done * options->batch;
 	row->bytes = row->requests * raw->block;
 	return true;
+}
+
+/* The warm-up, as the engine's, and then what counts. */
+static bool drive_all(struct raw *raw, struct row *row, uint64_t *starts)
+{
+	const struct options *options = raw->options;
+
+	if (!drive(raw, row, starts, options->depth, UINT64_MAX))
+		return false;
+	memset(&row->latency, 0, sizeof(row->latency));
+	double cpu_s = app_cpu_seconds(NULL, NULL);
+	bool ok = options->count
+			  ? drive(raw, row, starts, (options->count - 1) / options->batch + 1, UINT64_MAX)
+			  : drive(raw, row, starts, UINT64_MAX, app_clock_ns() + (uint64_t)(options->duration_s * 1e9));
+	row->cpu_s = app_cpu_seconds(NULL, NULL) - cpu_s;
+	return ok;
 }
 
 static int listen_loopback(struct sockaddr_in *address)
@@ -248,9 +265,7 @@ static int run_case(struct raw *raw, struct shared *shared, struct row *row)
 		app_pin(app_cpus() - 1);
 	if (move_bytes(raw, raw->memory, 1, false) != 1)
 		goto out;
-	double cpu_s = app_cpu_seconds(NULL, NULL);
-	code = drive(raw, row, starts) ? EXIT_OK : EXIT_FAILED;
-	row->cpu_s = app_cpu_seconds(NULL, NULL) - cpu_s;
+	code = drive_all(raw, row, starts) ? EXIT_OK : EXIT_FAILED;
 out:
 	if (code != EXIT_OK)
 		fprintf(stderr, "lwbench: raw: %s\n", strerror(errno));
@@ -291,6 +306,7 @@ int raw_run(const struct options *options)
 			return EXIT_USAGE;
 		}
 	}
+	madvise(raw.memory, options->buffer_bytes, MADV_DONTFORK);
 	if (report_begin(&report, options, "raw")) {
 		free(row);
 		return EXIT_USAGE;
