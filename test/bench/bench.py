@@ -124,12 +124,12 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_listening(port, limit_s=5):
-    """Waits until somebody listens on a port, without connecting to it."""
+def wait_listening(port, limit_s=5, pid="self"):
+    """Waits until somebody listens on a port, without connecting to it. pid: a process whose network is meant."""
     end = time.monotonic() + limit_s
     wanted = f":{port:04X}"
     while time.monotonic() < end:
-        for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for path in (f"/proc/{pid}/net/tcp", f"/proc/{pid}/net/tcp6"):
             try:
                 with open(path, encoding="ascii") as table:
                     for line in table:
@@ -176,6 +176,7 @@ def machine():
         "congestion": read_text("/proc/sys/net/ipv4/tcp_congestion_control"),
         "lwbench": first_line([program("lwbench"), "--version"]),
         "iperf3": first_line(["iperf3", "--version"]) if shutil.which("iperf3") else "",
+        "ucx": first_line(["ucx_info", "-v"]) if shutil.which("ucx_info") else "",
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
 
@@ -200,6 +201,9 @@ class Results:
     def __init__(self):
         self.samples = {}
         self.units = {}
+        self.better = {}  # ratios that compare us with others: which values are ours to wish for, "more" or "less"
+        self.beside = {}  # ratios: what ours was divided by
+        self.notes = []  # what was left out, and why
 
     def add(self, name, value, unit):
         if value is None:
@@ -207,11 +211,42 @@ class Results:
         self.samples.setdefault(name, []).append(value)
         self.units[name] = unit
 
-    def ratio(self, name, over, under):
-        """The quotient of two results round by round, so that what slows both of a round slows neither."""
+    def ratio(self, name, over, under, better=None):
+        """The quotient of two results round by round, so that what slows both of a round slows neither. True when
+        there was something to divide."""
         for a, b in zip(self.samples.get(over, []), self.samples.get(under, [])):
             if b:
                 self.add(name, a / b, "ratio")
+        if name not in self.samples:
+            return False
+        self.beside[name] = under
+        if better:
+            self.better[name] = better
+        return True
+
+    def median(self, name):
+        return statistics.median(self.samples[name])
+
+    def best(self, names, least=False):
+        """The one of these results with the highest median, or the least; None when none of them was taken."""
+        taken = [name for name in names if name in self.samples]
+        return (min if least else max)(taken, key=self.median) if taken else None
+
+    def copy(self, name, source):
+        """The same samples under another name."""
+        for table in (self.samples, self.units, self.better, self.beside):
+            if source in table:
+                table[name] = table[source]
+
+    def note(self, text):
+        """Tells once that something was left out."""
+        if text not in self.notes:
+            self.notes.append(text)
+            print(f"bench: {text}", file=sys.stderr)
+
+    def losses(self):
+        """Names of the ratios on the wrong side of 1."""
+        return [n for n, way in self.better.items() if (self.median(n) > 1 if way == "less" else self.median(n) < 1)]
 
     def list(self):
         return [
@@ -226,34 +261,47 @@ class Results:
             for name, values in self.samples.items()
         ]
 
-    def print(self, to):
-        print(f"{'result':<34} {'median':>10} {'min':>10} {'max':>10}  {'n':>2}  unit", file=to)
+    def print(self, to, hidden=""):
+        """The table, without names that begin with hidden, and the losses after it."""
+        row = "{:<34} {:>10} {:>10} {:>10}  {:>2}  {}"
+        print(row.format("result", "median", "min", "max", "n", "unit"), file=to)
         for result in self.list():
-            print(
-                f"{result['name']:<34} {result['value']:>10.3f} {result['min']:>10.3f} {result['max']:>10.3f}"
-                f"  {result['n']:>2}  {result['unit']}",
-                file=to,
-            )
+            if hidden and result["name"].startswith(hidden):
+                continue
+            numbers = [f"{result[key]:.3f}" for key in ("value", "min", "max")]
+            print(row.format(result["name"], *numbers, result["n"], result["unit"]), file=to)
+        if self.better:
+            print(f"\nwe lose: {len(self.losses())} of {len(self.better)} ratios are on the wrong side of 1", file=to)
+        for name in self.losses():
+            print(f"  {name:<34} {self.median(name):>8.3f}  beside {self.beside[name]}", file=to)
+        for note in self.notes:
+            print(f"note: {note}", file=to)
 
 
-def arguments(description):
+def arguments(description, seconds=2.0, more=None):
+    """The options of a suite; more adds its own to the parser."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", metavar="FILE", help="write the results there; '-' is standard output")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (5)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement (2)")
+    parser.add_argument("--seconds", type=float, default=seconds, help=f"of each measurement ({seconds:g})")
+    if more:
+        more(parser)
     options = parser.parse_args()
     if not 1 <= options.rounds <= 100 or not 0.05 <= options.seconds <= 60:
         parser.error("--rounds is 1 to 100, --seconds 0.05 to 60")
     return options
 
 
-def finish(suite, results, about, options):
-    """Prints the table and writes the JSON."""
+def finish(suite, results, about, options, hidden="", table=None):
+    """Prints the table and writes the JSON. hidden: the names that table, a function of a file, prints instead."""
     to_stdout = options.json == "-"
-    results.print(sys.stderr if to_stdout else sys.stdout)
+    to = sys.stderr if to_stdout else sys.stdout
+    if table:
+        table(to)
+    results.print(to, hidden)
     if not options.json:
         return
-    document = {"suite": suite, "machine": about, "results": results.list()}
+    document = {"suite": suite, "machine": about, "notes": results.notes, "results": results.list()}
     if to_stdout:
         print(json.dumps(document))
         return
