@@ -195,8 +195,20 @@ def c2c():
         return float(run([path, str(first), str(last)], 10))
 
 
+def others_busy(seconds=0.25):
+    """How many CPUs are busy while we do nothing."""
+
+    def busy_s():
+        fields = [int(word) for word in read_text("/proc/stat").split("\n", 1)[0].split()[1:9]]
+        return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")  # without idle and waiting
+
+    before, begin = busy_s(), time.monotonic()
+    time.sleep(seconds)
+    return (busy_s() - before) / (time.monotonic() - begin)
+
+
 class Results:
-    """Samples by name; a name's value is the median of its samples."""
+    """Samples by name, one a round, None where it could not be taken; a name's value is their median."""
 
     def __init__(self):
         self.samples = {}
@@ -206,8 +218,6 @@ class Results:
         self.notes = []  # what was left out, and why
 
     def add(self, name, value, unit):
-        if value is None:
-            return
         self.samples.setdefault(name, []).append(value)
         self.units[name] = unit
 
@@ -215,21 +225,25 @@ class Results:
         """The quotient of two results round by round, so that what slows both of a round slows neither. True when
         there was something to divide."""
         for a, b in zip(self.samples.get(over, []), self.samples.get(under, [])):
-            if b:
+            if a is not None and b:
                 self.add(name, a / b, "ratio")
-        if name not in self.samples:
+        if not self.values(name):
             return False
         self.beside[name] = under
         if better:
             self.better[name] = better
         return True
 
+    def values(self, name):
+        """The samples that were taken."""
+        return [value for value in self.samples.get(name, []) if value is not None]
+
     def median(self, name):
-        return statistics.median(self.samples[name])
+        return statistics.median(self.values(name))
 
     def best(self, names, least=False):
         """The one of these results with the highest median, or the least; None when none of them was taken."""
-        taken = [name for name in names if name in self.samples]
+        taken = [name for name in names if self.values(name)]
         return (min if least else max)(taken, key=self.median) if taken else None
 
     def copy(self, name, source):
@@ -258,7 +272,8 @@ class Results:
                 "min": min(values),
                 "max": max(values),
             }
-            for name, values in self.samples.items()
+            for name, values in ((name, self.values(name)) for name in self.samples)
+            if values
         ]
 
     def print(self, to, hidden=""):

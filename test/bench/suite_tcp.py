@@ -28,6 +28,7 @@ GATHER = "64"
 MATRIX_BLOCKS = ("64", "4k", "64k", "1m", "4m")
 MATRIX_BATCHES = (1, 16, 128)
 
+OTHERS_BUSY = 0.1  # CPUs; more than that spoils a run
 FIRST_RUNS = 3  # connections of a round
 CHECKSUM = "tcp_checksum"
 SECRET = "tcp_secret"
@@ -132,21 +133,23 @@ def print_matrix(results, to):
                 name = f"matrix_{operation}_{block}_b{batch}"
                 digits = {"gbps": 3, "requests": 0, "p50_us": 1, "p99_us": 1, "cpu": 3}
                 cells = [
-                    f"{results.median(f'{name}_{key}'):.{count}f}" if f"{name}_{key}" in results.samples else "-"
+                    f"{results.median(f'{name}_{key}'):.{count}f}" if results.values(f"{name}_{key}") else "-"
                     for key, count in digits.items()
                 ]
                 print(line.format(operation, block, batch, *cells), file=to)
     print(file=to)
 
 
-def first(results, name, target):
-    """Opening the target and a first request, each time by a new process, until the request's end."""
+def first(results, targets):
+    """Opening each of the targets and a first request, each time by a new process, until the request's end. In turn."""
     arguments = ["--first", "--count", "1"] + shape("write", "4k", 1, 1, 0)
-    taken = []
+    taken = {name: [] for name in targets}
     for _ in range(FIRST_RUNS):
-        document = target.initiator(arguments, 30)[1]
-        taken.append(document["open_us"] + document["first_us"])
-    results.add(name, statistics.median(taken), "us")
+        for name, target in targets.items():
+            document = target.initiator(arguments, 30)[1]
+            taken[name].append(document["open_us"] + document["first_us"])
+    for name, values in taken.items():
+        results.add(name, statistics.median(values), "us")
 
 
 def known_settings():
@@ -163,13 +166,12 @@ def checksum(results, seconds):
                 engine(results, with_it, "write", case, seconds, name=f"checksum_on_{case[0]}")
 
 
-def auth(results):
-    with Target() as without, Target([f"{SECRET}=only-a-benchmark"]) as with_it:
-        first(results, "auth_off_first_us", without)
-        first(results, "auth_on_first_us", with_it)
+def auth(results, _):
+    with Target() as without, Target([f"{SECRET}=no-secret-but-a-text-of-a-benchmark"]) as with_it:
+        first(results, {"auth_off_first_us": without, "auth_on_first_us": with_it})
 
 
-def one_round(results, target, ucx, settings, seconds):
+def one_round(results, target, ucx, costs, seconds):
     """All that is compared with each other stands close together."""
     for case in CASES:
         label, _, size, _, _ = case
@@ -187,17 +189,21 @@ def one_round(results, target, ucx, settings, seconds):
             engine(results, target, "write", case, seconds, ["--poll", "caller"], "_caller")
             peers.iperf3(results, seconds)
         ucx.measure(label.removesuffix("_b128"), size, seconds)
-    first(results, "tcp_first_us", target)
-    if CHECKSUM in settings:
-        checksum(results, seconds)
-    if SECRET in settings:
-        auth(results)
+    first(results, {"tcp_first_us": target})
+    for name, measure in (("checksum_cost", checksum), ("auth_cost", auth)):
+        if name in costs:
+            try:
+                measure(results, seconds)
+            except bench.Failed as error:
+                costs.remove(name)
+                results.note(f"{name} is left out from here on: {error}")
     results.add("c2c_roundtrip_ns", bench.c2c(), "ns")
+    results.add("others_busy", bench.others_busy(), "CPUs")
 
 
 def worse(results, name, names):
     """Copies the worst of these ratios, for us, under a name."""
-    taken = [n for n in names if n in results.samples]
+    taken = [n for n in names if results.values(n)]
     if taken:
         pick = max if results.better[taken[0]] == "less" else min
         results.copy(name, pick(taken, key=results.median))
@@ -258,16 +264,22 @@ def suite():
     results = bench.Results()
     about = bench.machine()
     settings = known_settings()
-    for name, what in ((CHECKSUM, "checksum_cost"), (SECRET, "auth_cost")):
-        if name not in settings:
-            results.note(f"this build has no setting {name}: {what} is left out")
+    costs = set()
+    for name, setting in (("checksum_cost", CHECKSUM), ("auth_cost", SECRET)):
+        if setting in settings:
+            costs.add(name)
+        else:
+            results.note(f"this build has no setting {setting}: {name} is left out")
     with Target() as target, peers.Ucx(results) as ucx:
         if options.matrix_seconds > 0:
             matrix(results, target, options.matrix_seconds)
         for number in range(options.rounds):
             print(f"bench: round {number + 1} of {options.rounds}", file=sys.stderr)
-            one_round(results, target, ucx, settings, options.seconds)
+            one_round(results, target, ucx, costs, options.seconds)
     compare(results)
+    busy = results.median("others_busy")
+    if busy > OTHERS_BUSY:
+        results.note(f"other programs kept {busy:.1f} CPUs busy: these figures tell little")
     table = (lambda to: print_matrix(results, to)) if options.matrix_seconds > 0 else None
     bench.finish("tcp", results, about, options, hidden="matrix_", table=table)
 
