@@ -20,6 +20,8 @@
 #include "lib/log.h"
 
 #define ACKS 64u
+#define BIG_BODY (16u * 1024)
+#define BEHIND_BIG_BODY 4096u
 
 /* An answer that waits. addr 0: length counts status frames that say OK; else length bytes of memory, after a status if
  * v2. */
@@ -45,6 +47,7 @@ struct tcp_served {
 	uint32_t begin, end; /* unused bytes of staging */
 	/* the WRITE that is coming in */
 	uint64_t dest, left;
+	bool big; /* it, or the last one, is BIG_BODY or more */
 	bool confirm;
 	bool held; /* the next header is a WRITE over what an answer still reads */
 	/* HELLO: which lane of the peer's this is, and whether its older connections are being ended */
@@ -221,6 +224,7 @@ static void begin_request(struct tcp_served *served, struct tcp_header header)
 	if (op == TCP_OP_WRITE) {
 		served->dest = header.addr;
 		served->left = header.size;
+		served->big = header.size >= BIG_BODY;
 		served->confirm = v2;
 	} else {
 		queue(served, (struct reply){.addr = header.addr, .length = header.size, .status = v2});
@@ -279,6 +283,15 @@ static void parse(struct tcp_served *served)
 	}
 }
 
+/* How much of what follows a body is taken with it. What lands in the staging area is copied once more, so behind a big
+ * body it is little more than the next header. */
+static uint64_t staging_room(const struct tcp_served *served)
+{
+	uint64_t room = TCP_STAGING - served->end;
+
+	return served->left != 0 && served->big && room > BEHIND_BIG_BODY ? BEHIND_BIG_BODY : room;
+}
+
 /* Reads and carries out requests. False: the connection is gone. */
 static bool receive_some(struct tcp_served *served)
 {
@@ -287,7 +300,7 @@ static bool receive_some(struct tcp_served *served)
 	for (int calls = 0; served->sock.readable && !served->closing && !stalled(served); calls++) {
 		struct iovec iov[2];
 		struct msghdr message = {.msg_iov = iov};
-		uint64_t direct = served->left;
+		uint64_t direct = served->left, room = staging_room(served);
 		int count = 0;
 		ssize_t got;
 
@@ -298,7 +311,7 @@ static bool receive_some(struct tcp_served *served)
 		/* left is not 0 only when the staging area is used up. */
 		if (direct != 0)
 			iov[count++] = (struct iovec){(void *)(uintptr_t)served->dest, direct};
-		iov[count++] = (struct iovec){served->block->staging + served->end, TCP_STAGING - served->end};
+		iov[count++] = (struct iovec){served->block->staging + served->end, room};
 		message.msg_iovlen = (size_t)count;
 		got = recvmsg(served->sock.io.fd, &message, MSG_DONTWAIT);
 		if (got < 0 && errno == EINTR)
@@ -317,7 +330,7 @@ static bool receive_some(struct tcp_served *served)
 			return false;
 		}
 		lw_count(&lane->stats.calls, 1);
-		if ((uint64_t)got < direct + (TCP_STAGING - served->end) && !served->sock.ended)
+		if ((uint64_t)got < direct + room && !served->sock.ended)
 			served->sock.readable = false;
 		if (direct != 0) {
 			uint64_t here = (uint64_t)got < direct ? (uint64_t)got : direct;
