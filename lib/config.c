@@ -216,6 +216,12 @@ static void copy_key(struct lw_config *dst, const struct lw_config *src, const s
 	dst->source[key - keys] = src->source[key - keys];
 }
 
+/* A text, or what stands for one that nobody may see. */
+static const char *shown(const struct key *key, const char *text)
+{
+	return key == &keys[KEY_tcp_secret] && *text != '\0' ? "(hidden)" : text;
+}
+
 /* The value as text, in buffer if it is a number. */
 static const char *value_text(const struct lw_config *config, const struct key *key, char *buffer, size_t size)
 {
@@ -235,9 +241,9 @@ static const char *value_text(const struct lw_config *config, const struct key *
 		snprintf(buffer, size, "%.*s", (int)strcspn(words, "|"), words);
 		return buffer;
 	case KIND_T:
-		break;
+		return shown(key, src);
 	}
-	return src;
+	return "";
 }
 
 static const struct key *find_key(const char *name, size_t length)
@@ -328,7 +334,7 @@ static int apply_line(struct lw_config *config, const char *file, unsigned line,
 		;
 	*end = '\0';
 	if (set_key(config, key, value, LW_SOURCE_FILE, why) != 0)
-		return lw_fail(-EINVAL, "%s:%u: %s = \"%.64s\" %s", file, line, key->name, value, why);
+		return lw_fail(-EINVAL, "%s:%u: %s = \"%.64s\" %s", file, line, key->name, shown(key, value), why);
 	return 0;
 }
 
@@ -439,7 +445,7 @@ static void apply_variable(struct lw_config *config, const char *entry)
 		return;
 	if (set_key(config, key, value, LW_SOURCE_ENV, why) != 0)
 		lw_log(LW_LOG_WARNING, "the environment's %.*s=\"%.64s\" %s; %s = \"%s\" is used",
-		       (int)(value - 1 - entry), entry, value, why, key->name,
+		       (int)(value - 1 - entry), entry, shown(key, value), why, key->name,
 		       value_text(config, key, buffer, sizeof(buffer)));
 }
 
@@ -468,7 +474,8 @@ static int apply_settings(struct lw_config *config, const struct lw_setting *set
 			return lw_fail(-EINVAL, "there is no setting \"%.64s\"; %s", settings[i].name,
 				       remedy(settings[i].name, strlen(settings[i].name), hint, sizeof(hint)));
 		if (set_key(config, key, settings[i].value, LW_SOURCE_CODE, why) != 0)
-			return lw_fail(-EINVAL, "the setting %s = \"%.64s\" %s", key->name, settings[i].value, why);
+			return lw_fail(-EINVAL, "the setting %s = \"%.64s\" %s", key->name,
+				       shown(key, settings[i].value), why);
 	}
 	return 0;
 }

@@ -55,6 +55,10 @@ enum lw_poll_mode {
 	  "system's")                                                                                                  \
 	X(N, tcp_splice_bytes, "262144", 0, 1073741824, "bytes",                                                       \
 	  "WRITEs from this size leave without a copy where the system allows it; 0: never")                           \
+	X(B, tcp_checksum, "off", 0, 0, "",                                                                            \
+	  "end-to-end checksums (CRC32C) of requests and bodies; Lanewise peers set alike are reached, no others")     \
+	X(T, tcp_secret, "", 0, 255, "",                                                                               \
+	  "data connections prove that both sides know it (HMAC-SHA256); peers without it are refused; never shown")   \
 	X(N, tcp_proto, "2", 1, 2, "version", "highest framing version spoken to peers; 1 leaves writes unconfirmed")  \
 	X(N, notify_queue, "1024", 1, 1048576, "notes", "notes received and not yet polled; more are refused")         \
 	X(E, log_level, "warning", 0, 0, "error|warning|info|debug", "least urgent lines that are logged")

@@ -50,6 +50,7 @@ static inline uint64_t lw_handle(uint32_t gen, uint32_t tag, uint32_t index)
 struct lw_view {
 	uint32_t driver; /* in lw_drivers */
 	uint8_t tcp_version;
+	uint8_t tcp_options;  /* as in the peer's descriptor */
 	uint64_t incarnation; /* 0: unknown */
 	bool everything;      /* any range is offered (null driver) */
 	struct lw_rangemap *ranges;
@@ -167,6 +168,13 @@ static inline struct lw_segment_slot *lw_segment_of(struct lw_engine *engine, lw
 	if (atomic_load_explicit(&engine->segments[index].gen, memory_order_acquire) != (uint32_t)(id >> 32))
 		return NULL;
 	return &engine->segments[index];
+}
+
+/* What our data port asks of every connection: LW_TCP_CHECKSUM, LW_TCP_AUTH. */
+static inline uint8_t lw_engine_tcp_options(const struct lw_engine *engine)
+{
+	return (uint8_t)((engine->config.tcp_checksum ? LW_TCP_CHECKSUM : 0) |
+			 (engine->config.tcp_secret[0] != '\0' ? LW_TCP_AUTH : 0));
 }
 
 /* Task number i of a batch. The worker and the submitter, or anybody who checks the generation afterwards. */

@@ -72,6 +72,7 @@ static struct lw_view *own_view(struct lw_engine *engine)
 	if (shm >= 0)
 		return view;
 	view->tcp_version = 2;
+	view->tcp_options = lw_engine_tcp_options(engine);
 	view->incarnation = engine->incarnation;
 	view->data = engine->address;
 	lw_drivers[tcp]->describe(engine->driver_context[tcp], &desc);
@@ -184,7 +185,17 @@ static int view_of_desc(struct lw_engine *engine, const struct lw_desc *desc, co
 		error = error == -EEXIST ? -EPROTO : error;
 		goto fail;
 	}
+	if (memcmp(lw_drivers[driver]->name, "tcp", 4) == 0 && desc->tcp_options != lw_engine_tcp_options(engine)) {
+		error = lw_fail(
+			-EPROTONOSUPPORT,
+			"%s has checksums %s and a secret %s, this engine has not: set tcp_checksum and tcp_secret "
+			"alike on both sides",
+			desc->name, (desc->tcp_options & LW_TCP_CHECKSUM) != 0 ? "on" : "off",
+			(desc->tcp_options & LW_TCP_AUTH) != 0 ? "set" : "unset");
+		goto fail;
+	}
 	view->driver = (uint32_t)driver;
+	view->tcp_options = desc->tcp_options;
 	view->incarnation = desc->incarnation;
 	view->tcp_version = desc->tcp_version;
 	view->data = *rpc;
@@ -245,7 +256,7 @@ static struct lw_segment_slot *find_spare(struct lw_engine *engine)
 /* The same life of the same peer? A peer that does not say which life it lives is taken by its data port. */
 static bool same_peer(const struct lw_view *a, const struct lw_view *b)
 {
-	return a->incarnation == b->incarnation && a->driver == b->driver &&
+	return a->incarnation == b->incarnation && a->driver == b->driver && a->tcp_options == b->tcp_options &&
 	       (a->data.count == 0) == (b->data.count == 0) &&
 	       (a->data.count == 0 || lw_sockaddr_port(&a->data.addr[0]) == lw_sockaddr_port(&b->data.addr[0]));
 }

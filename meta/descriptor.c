@@ -111,11 +111,12 @@ static void put_buffers(FILE *to, const struct lw_desc *desc, const char *protoc
 static void put_ours(FILE *to, const struct lw_desc *desc)
 {
 	bool restricted = false;
+	const char *comma = "";
 	size_t i;
 
 	for (i = 0; i < desc->buffer_count; i++)
 		restricted |= desc->buffers[i].access != LW_ACCESS_REMOTE;
-	if (!restricted && desc->incarnation == 0)
+	if (!restricted && desc->incarnation == 0 && desc->tcp_options == 0)
 		return;
 	fputs("\"lw\":{", to);
 	if (restricted) {
@@ -123,9 +124,18 @@ static void put_ours(FILE *to, const struct lw_desc *desc)
 		for (i = 0; i < desc->buffer_count; i++)
 			fprintf(to, "%s%" PRIu32, i == 0 ? "" : ",", desc->buffers[i].access);
 		putc(']', to);
+		comma = ",";
+	}
+	if ((desc->tcp_options & LW_TCP_AUTH) != 0) {
+		fprintf(to, "%s\"auth\":true", comma);
+		comma = ",";
+	}
+	if ((desc->tcp_options & LW_TCP_CHECKSUM) != 0) {
+		fprintf(to, "%s\"checksum\":true", comma);
+		comma = ",";
 	}
 	if (desc->incarnation != 0)
-		fprintf(to, "%s\"incarnation\":\"%016" PRIx64 "\"", restricted ? "," : "", desc->incarnation);
+		fprintf(to, "%s\"incarnation\":\"%016" PRIx64 "\"", comma, desc->incarnation);
 	fputs("},", to);
 }
 
@@ -394,6 +404,17 @@ static int read_incarnation(const cJSON *ours, struct lw_desc *desc, const struc
 	return 0;
 }
 
+static int read_option(const cJSON *ours, const char *name, uint8_t bit, struct lw_desc *desc, const struct why *why)
+{
+	const cJSON *item = field(ours, name);
+
+	if (item != NULL && !cJSON_IsBool(item))
+		return bad(why, "lw.auth or lw.checksum is neither true nor false");
+	if (cJSON_IsTrue(item))
+		desc->tcp_options |= bit;
+	return 0;
+}
+
 static int read_buffer(const cJSON *item, size_t at, struct lw_desc_buffer *buffer, const struct why *why)
 {
 	const cJSON *name = field(item, "name");
@@ -533,6 +554,10 @@ static int read_document(const cJSON *root, struct lw_desc *desc, const struct w
 		ret = read_tcp(root, desc, why);
 	if (ret == 0)
 		ret = read_incarnation(ours, desc, why);
+	if (ret == 0)
+		ret = read_option(ours, "auth", LW_TCP_AUTH, desc, why);
+	if (ret == 0)
+		ret = read_option(ours, "checksum", LW_TCP_CHECKSUM, desc, why);
 	if (ret == 0)
 		ret = read_buffers(root, ours, desc, why);
 	if (ret == 0)

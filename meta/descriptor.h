@@ -4,8 +4,8 @@
  * The layout is that of Mooncake's classic Transfer Engine, single-protocol form:
  * {"buffers":[{"addr","length","name"}],"name", "protocol","tcp_data_port","tcp_proto_version","timestamp"}, keys
  * sorted, no blanks. What Lanewise adds stands under the one extra key "lw", which other readers ignore:
- * {"incarnation":"16 hex digits","access":[one number a buffer]}; access is left out when every buffer is offered for
- * reading and writing.
+ * {"access":[one number a buffer],"auth":true,"checksum":true,"incarnation":"16 hex digits"}; access is left out when
+ * every buffer is offered for reading and writing, auth and checksum when the data port asks for neither.
  */
 #ifndef LW_META_DESCRIPTOR_H
 #define LW_META_DESCRIPTOR_H
@@ -22,11 +22,15 @@ struct lw_desc_buffer {
 	char name[64];   /* for tcp the engine's name, cut; else a location */
 };
 
+#define LW_TCP_CHECKSUM 1u
+#define LW_TCP_AUTH 2u
+
 struct lw_desc {
 	char name[LW_NAME_MAX];
 	char protocol[32];    /* "tcp"; several, joined by commas */
 	uint16_t tcp_port;    /* 0: none */
 	uint8_t tcp_version;  /* 1 or 2 */
+	uint8_t tcp_options;  /* LW_TCP_CHECKSUM, LW_TCP_AUTH: what the data port asks of every connection */
 	uint64_t incarnation; /* 0: not a Lanewise engine */
 	size_t buffer_count;
 	struct lw_desc_buffer *buffers; /* as in the document (of several protocols: tcp's); owned by the descriptor */

@@ -35,9 +35,20 @@ static struct tcp_slice *part_of(struct lw_slice *slice)
 	return (struct tcp_slice *)(void *)slice->own;
 }
 
-static uint64_t request_bytes(const struct lw_slice *slice)
+static bool has_sums(const struct tcp_lane *own)
 {
-	return TCP_HEADER_BYTES + (slice->op == LW_WRITE ? slice->length : 0);
+	return (own->options & LW_TCP_CHECKSUM) != 0;
+}
+
+/* A body with its checksum. */
+static uint64_t body_bytes(const struct tcp_lane *own, const struct lw_slice *slice)
+{
+	return slice->length + (has_sums(own) ? TCP_SUM_BYTES : 0);
+}
+
+static uint64_t request_bytes(const struct tcp_lane *own, const struct lw_slice *slice)
+{
+	return TCP_HEADER_BYTES + (slice->op == LW_WRITE ? body_bytes(own, slice) : 0);
 }
 
 static uint64_t status_bytes(const struct tcp_lane *own)
@@ -47,7 +58,7 @@ static uint64_t status_bytes(const struct tcp_lane *own)
 
 static uint64_t answer_bytes(const struct tcp_lane *own, const struct lw_slice *slice)
 {
-	return status_bytes(own) + (slice->op == LW_READ ? slice->length : 0);
+	return status_bytes(own) + (slice->op == LW_READ ? body_bytes(own, slice) : 0);
 }
 
 static enum lw_reason reason_of(int error)
@@ -63,36 +74,22 @@ static enum lw_reason reason_of(int error)
 	}
 }
 
-/* Adds what is left of a piece of which done bytes are through. */
-static void add_piece(struct iovec *iov, int *count, void *memory, uint64_t length, uint64_t done)
-{
-	if (done >= length)
-		return;
-	iov[*count].iov_base = (char *)memory + done;
-	iov[(*count)++].iov_len = length - done;
-}
-
-static uint64_t minus(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
 /* Counts sent bytes for the slices from unsent on. */
 static void note_sent(struct lw_lane *lane, uint64_t bytes)
 {
 	struct tcp_lane *own = own_of(lane);
 
-	if (own->hello_sent < TCP_HEADER_BYTES && bytes > 0) {
-		uint64_t here = TCP_HEADER_BYTES - own->hello_sent;
+	if (own->out_sent < own->out_length && bytes > 0) {
+		uint64_t here = tcp_minus(own->out_length, own->out_sent);
 
 		here = here < bytes ? here : bytes;
-		own->hello_sent = (uint8_t)(own->hello_sent + here);
+		own->out_sent = (uint8_t)(own->out_sent + here);
 		bytes -= here;
 	}
 	while (bytes > 0) {
 		struct lw_slice *slice = own->unsent;
 		struct tcp_slice *part = part_of(slice);
-		uint64_t left = request_bytes(slice) - part->sent;
+		uint64_t left = request_bytes(own, slice) - part->sent;
 		uint64_t here = left < bytes ? left : bytes;
 
 		slice->started = true;
@@ -114,6 +111,13 @@ static bool is_spliced(const struct tcp_lane *own, struct lw_slice *slice)
 	       !part_of(slice)->copied;
 }
 
+/* Whether requests have to wait until the proof is given. */
+static bool must_prove(const struct tcp_lane *own)
+{
+	return (own->options & LW_TCP_AUTH) != 0 &&
+	       (own->greeting == TCP_HELLO_SENT || own->greeting == TCP_CHALLENGED);
+}
+
 /* What is to be sent next, up to the next body that goes through a pipe; *more: it follows at once. */
 static int unsent_pieces(struct tcp_lane *own, struct iovec *iov, bool *more)
 {
@@ -121,18 +125,25 @@ static int unsent_pieces(struct tcp_lane *own, struct iovec *iov, bool *more)
 	int count = 0;
 
 	*more = false;
-	add_piece(iov, &count, own->hello, TCP_HEADER_BYTES, own->hello_sent);
-	for (slice = own->unsent; slice != NULL && count <= TCP_IOVS - 2; slice = TAILQ_NEXT(slice, link)) {
+	/* HELLO and nonce lie side by side. */
+	tcp_add_piece(iov, &count, own->greeting == TCP_PROOF_GIVEN ? own->proof : own->about.hello, own->out_length,
+		      own->out_sent);
+	if (must_prove(own))
+		return count;
+	for (slice = own->unsent; slice != NULL && count <= TCP_IOVS - 3; slice = TAILQ_NEXT(slice, link)) {
 		struct tcp_slice *part = part_of(slice);
 
-		add_piece(iov, &count, part->header, TCP_HEADER_BYTES, part->sent);
+		tcp_add_piece(iov, &count, part->header, TCP_HEADER_BYTES, part->sent);
 		if (slice->op != LW_WRITE)
 			continue;
-		*more = is_spliced(own, slice);
+		*more = is_spliced(own, slice) && part->sent < TCP_HEADER_BYTES + slice->length;
 		if (*more)
 			break;
-		add_piece(iov, &count, (void *)(uintptr_t)slice->local, slice->length,
-			  minus(part->sent, TCP_HEADER_BYTES));
+		tcp_add_piece(iov, &count, (const void *)(uintptr_t)slice->local, slice->length,
+			      tcp_minus(part->sent, TCP_HEADER_BYTES));
+		if (has_sums(own))
+			tcp_add_piece(iov, &count, &part->sum, TCP_SUM_BYTES,
+				      tcp_minus(part->sent, TCP_HEADER_BYTES + slice->length));
 	}
 	return count;
 }
@@ -239,7 +250,60 @@ static enum lw_reason read_status(uint64_t word)
 		return LW_REASON_REFUSED;
 	if (word == tcp_status_word(TCP_STATUS_INCARNATION))
 		return LW_REASON_RESTARTED;
+	if (word == tcp_status_word(TCP_STATUS_OPTIONS))
+		return LW_REASON_OPTIONS;
+	if (word == tcp_status_word(TCP_STATUS_UNAUTHORIZED))
+		return LW_REASON_UNAUTHORIZED;
+	if (word == tcp_status_word(TCP_STATUS_CORRUPT))
+		return LW_REASON_CORRUPT;
 	return LW_REASON_PROTOCOL;
+}
+
+/* How many bytes of the greeting are to come before we go on with it. */
+static uint64_t greeting_bytes(const struct tcp_lane *own)
+{
+	return own->greeting == TCP_CHALLENGED ? sizeof(own->in) : TCP_STATUS_BYTES;
+}
+
+/* A part of the greeting is there. LW_REASON_NONE if it is as it should be. */
+static enum lw_reason greet(struct lw_lane *lane)
+{
+	struct tcp_lane *own = own_of(lane);
+	const char *secret = lane->worker->engine->config.tcp_secret;
+	enum lw_reason reason;
+
+	if (own->greeting == TCP_HELLO_SENT && (own->options & LW_TCP_AUTH) != 0) {
+		own->greeting = TCP_CHALLENGED;
+		if (own->in.status == tcp_status_word(TCP_STATUS_CHALLENGE))
+			return LW_REASON_NONE;
+		reason = read_status(own->in.status);
+		return reason == LW_REASON_NONE ? LW_REASON_UNAUTHORIZED : reason;
+	}
+	if (own->greeting == TCP_CHALLENGED) {
+		memcpy(own->about.target, own->in.target, TCP_NONCE_BYTES);
+		if (!tcp_auth_check(secret, TCP_TARGET, &own->about, own->in.proof))
+			return LW_REASON_UNAUTHORIZED;
+		tcp_auth_prove(secret, TCP_INITIATOR, &own->about, own->proof);
+		own->greeting = TCP_PROOF_GIVEN;
+		own->in_have = 0;
+		own->out_sent = 0;
+		own->out_length = TCP_PROOF_BYTES;
+		return LW_REASON_NONE;
+	}
+	own->greeting = TCP_GREETED;
+	return read_status(own->in.status);
+}
+
+/* Goes on with the sum of a READ's body, of which bytes more came. */
+static void add_received(const struct tcp_lane *own, struct lw_slice *slice, uint64_t bytes)
+{
+	struct tcp_slice *part = part_of(slice);
+	uint64_t from = tcp_minus(part->received, status_bytes(own));
+	uint64_t to = tcp_minus(part->received + bytes, status_bytes(own));
+
+	to = to < slice->length ? to : slice->length;
+	if (from < to)
+		part->sum = tcp_checksum_add(part->sum, (const void *)(uintptr_t)(slice->local + from), to - from);
 }
 
 /* Hands received bytes to the slices in order. False: the lane is down. */
@@ -248,16 +312,15 @@ static bool note_received(struct lw_lane *lane, uint64_t bytes)
 	struct tcp_lane *own = own_of(lane);
 	enum lw_reason reason;
 
-	if (own->greeting) {
-		uint64_t here = TCP_STATUS_BYTES - own->status_have;
+	while (own->greeting != TCP_GREETED && bytes > 0) {
+		uint64_t here = tcp_minus(greeting_bytes(own), own->in_have);
 
 		here = here < bytes ? here : bytes;
-		own->status_have = (uint8_t)(own->status_have + here);
+		own->in_have = (uint8_t)(own->in_have + here);
 		bytes -= here;
-		if (own->status_have < TCP_STATUS_BYTES)
+		if (own->in_have < greeting_bytes(own))
 			return true;
-		own->greeting = false;
-		reason = read_status(own->hello_status);
+		reason = greet(lane);
 		if (reason != LW_REASON_NONE) {
 			lw_lane_down(lane, reason);
 			return false;
@@ -270,11 +333,13 @@ static bool note_received(struct lw_lane *lane, uint64_t bytes)
 		uint64_t here = left < bytes ? left : bytes;
 		bool judged = part->received >= status_bytes(own);
 
+		if (slice->op == LW_READ && has_sums(own))
+			add_received(own, slice, here);
 		part->received += here;
 		bytes -= here;
 		if (!judged && part->received >= TCP_STATUS_BYTES) {
 			reason = read_status(part->status);
-			if (reason == LW_REASON_REFUSED) {
+			if (reason == LW_REASON_REFUSED || reason == LW_REASON_CORRUPT) {
 				refused(lane, slice, reason);
 				return false;
 			}
@@ -290,7 +355,10 @@ static bool note_received(struct lw_lane *lane, uint64_t bytes)
 		}
 		if (here < left)
 			return true;
-		lw_slice_done(lane, slice, LW_REASON_NONE);
+		reason = LW_REASON_NONE;
+		if (slice->op == LW_READ && has_sums(own) && tcp_checksum_wire(part->sum) != part->peer_sum)
+			reason = LW_REASON_CORRUPT;
+		lw_slice_done(lane, slice, reason);
 	}
 	return true;
 }
@@ -302,21 +370,26 @@ static int expected(struct lw_lane *lane, struct iovec *iov)
 	struct lw_slice *slice;
 	int count = 0;
 
-	if (own->greeting)
-		add_piece(iov, &count, &own->hello_status, TCP_STATUS_BYTES, own->status_have);
+	if (own->greeting != TCP_GREETED)
+		tcp_add_piece(iov, &count, &own->in, greeting_bytes(own), own->in_have);
+	if (must_prove(own))
+		return count;
 	TAILQ_FOREACH(slice, &lane->inflight, link)
 	{
 		struct tcp_slice *part = part_of(slice);
 
-		if (!slice->started || count > TCP_IOVS - 2)
+		if (!slice->started || count > TCP_IOVS - 3)
 			break;
-		add_piece(iov, &count, &part->status, status_bytes(own), part->received);
+		tcp_add_piece(iov, &count, &part->status, status_bytes(own), part->received);
 		/* A refusal is all that may come to a READ that is sent in part only; its body is not asked for yet. */
 		if (slice == own->unsent)
 			break;
 		if (slice->op == LW_READ)
-			add_piece(iov, &count, (void *)(uintptr_t)slice->local, slice->length,
-				  minus(part->received, status_bytes(own)));
+			tcp_add_piece(iov, &count, (const void *)(uintptr_t)slice->local, slice->length,
+				      tcp_minus(part->received, status_bytes(own)));
+		if (slice->op == LW_READ && has_sums(own))
+			tcp_add_piece(iov, &count, &part->peer_sum, TCP_SUM_BYTES,
+				      tcp_minus(part->received, status_bytes(own) + slice->length));
 	}
 	return count;
 }
@@ -414,6 +487,21 @@ static uint64_t draw_token(void)
 	return token >> 8 == 0 ? 0 : token;
 }
 
+static void say_hello(struct tcp_lane *own, const struct lw_view *view)
+{
+	own->options = view->tcp_options;
+	own->greeting = TCP_HELLO_SENT;
+	own->out_length = TCP_HEADER_BYTES;
+	tcp_header_put(own->about.hello, (struct tcp_header){.size = own->token,
+							     .addr = view->incarnation,
+							     .op = TCP_OP_V2 | TCP_OP_HELLO,
+							     .options = own->options});
+	if ((own->options & LW_TCP_AUTH) == 0)
+		return;
+	tcp_auth_nonce(own->about.initiator);
+	own->out_length = TCP_HEADER_BYTES + TCP_NONCE_BYTES;
+}
+
 int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 {
 	struct tcp_lane *own = own_of(lane);
@@ -433,15 +521,12 @@ int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 	own->next_addr = (uint8_t)((next + 1) % view->data.count);
 	own->version =
 		view->tcp_version < engine->config.tcp_proto ? view->tcp_version : (uint8_t)engine->config.tcp_proto;
-	own->hello_sent = TCP_HEADER_BYTES;
-	if (view->incarnation != 0 && own->version >= 2) {
-		tcp_header_put(own->hello, (struct tcp_header){.size = own->token,
-							       .addr = view->incarnation,
-							       .op = TCP_OP_V2 | TCP_OP_HELLO});
-		own->hello_sent = 0;
-		own->greeting = true;
-	}
-	lane->fenced = own->greeting && own->token != 0;
+	if (view->incarnation != 0 && own->version >= 2)
+		say_hello(own, view);
+	/* lw_segment_open refuses such peers; this is for tcp_proto = 1 and for descriptors that lie. */
+	if (own->options != lw_engine_tcp_options(engine))
+		return -EPROTONOSUPPORT;
+	lane->fenced = own->greeting != TCP_GREETED && own->token != 0;
 	fd = socket(addr->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
@@ -484,6 +569,15 @@ void tcp_post(struct lw_lane *lane, struct lw_slice *slice)
 	part->sent = 0;
 	part->received = 0;
 	part->copied = false;
+	part->sum = TCP_SUM_START;
+	if (has_sums(own)) {
+		uint32_t sum = tcp_checksum_wire(tcp_checksum_add(TCP_SUM_START, part->header, TCP_HEADER_SUM));
+
+		memcpy(part->header + TCP_HEADER_SUM, &sum, TCP_SUM_BYTES);
+		if (slice->op == LW_WRITE)
+			part->sum = tcp_checksum_wire(
+				tcp_checksum_add(TCP_SUM_START, (const void *)(uintptr_t)slice->local, slice->length));
+	}
 	if (own->unsent == NULL)
 		own->unsent = slice;
 }

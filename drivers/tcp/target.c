@@ -20,20 +20,33 @@
 #include "lib/log.h"
 
 #define ACKS 64u
+#define SUM_AHEAD (256u * 1024)
 #define BIG_BODY (16u * 1024)
 #define BEHIND_BIG_BODY 4096u
 
 /* An answer that waits. addr 0: length counts status frames that say OK; else length bytes of memory, after a status if
- * v2. */
+ * v2, and with their checksum behind if summed. */
 struct reply {
 	uint64_t addr;
 	uint64_t length;
+	uint32_t sum; /* of what was sent so far; as it goes out when sum_known */
 	bool status;
+	bool summed;
+	bool sum_known;
+	bool greeting; /* memory of ours: not counted */
+};
+
+/* What the status CHALLENGE is followed by, with it. */
+struct challenge {
+	uint64_t status;
+	unsigned char target[TCP_NONCE_BYTES], proof[TCP_PROOF_BYTES];
 };
 
 struct block {
 	unsigned char staging[TCP_STAGING];
-	struct reply replies[(TCP_BLOCK_BYTES - TCP_STAGING) / sizeof(struct reply)];
+	struct challenge challenge;
+	struct tcp_greeting about;
+	struct reply replies[(TCP_BLOCK_BYTES - TCP_STAGING - 256) / sizeof(struct reply)];
 };
 _Static_assert(sizeof(struct block) <= TCP_BLOCK_BYTES, "a block holds staging and replies");
 #define REPLIES (sizeof(((struct block *)NULL)->replies) / sizeof(struct reply))
@@ -47,11 +60,15 @@ struct tcp_served {
 	uint32_t begin, end; /* unused bytes of staging */
 	/* the WRITE that is coming in */
 	uint64_t dest, left;
-	bool big; /* it, or the last one, is BIG_BODY or more */
+	uint32_t sum;     /* of its body so far */
+	bool sum_to_come; /* the body is there */
+	bool big;         /* it, or the last one, is BIG_BODY or more */
 	bool confirm;
 	bool held; /* the next header is a WRITE over what an answer still reads */
 	/* HELLO: which lane of the peer's this is, and whether its older connections are being ended */
 	uint64_t token;
+	uint8_t options;
+	enum { UNGREETED, PROVING, SERVING } stage;
 	bool fencing;
 	struct tcp_fence *fence; /* NULL while fencing: to be begun */
 	/* answers: a ring of replies */
@@ -175,6 +192,11 @@ void tcp_serve_fenced(struct tcp_served *served, bool outrun)
 	tcp_sock_wake(&served->sock);
 }
 
+static bool has_sums(const struct tcp_served *served)
+{
+	return (served->options & LW_TCP_CHECKSUM) != 0;
+}
+
 static void begin_fence(struct tcp_served *served)
 {
 	served->fencing = true;
@@ -198,23 +220,94 @@ bool tcp_serve_end_older(struct tcp_worker *worker, uint64_t token, const struct
 	return outrun;
 }
 
+/* The greeting is over but for the fence. */
+static void welcome(struct tcp_served *served)
+{
+	served->stage = SERVING;
+	served->token = tcp_header_get(served->block->about.hello).size;
+	if (served->token != 0)
+		begin_fence(served);
+	else
+		queue(served, (struct reply){.length = 1});
+}
+
+/* A HELLO is there, with its nonce if it has one. */
+static void begin_greeting(struct tcp_served *served, const unsigned char *bytes)
+{
+	struct lw_engine *engine = served->sock.worker->tcp->engine;
+	struct tcp_header header = tcp_header_get(bytes);
+	struct tcp_greeting *about = &served->block->about;
+	struct challenge *challenge = &served->block->challenge;
+
+	memcpy(about->hello, bytes, TCP_HEADER_BYTES);
+	if (header.addr != engine->incarnation) {
+		refuse(served, TCP_STATUS_INCARNATION, true);
+	} else if (header.options != lw_engine_tcp_options(engine)) {
+		refuse(served, TCP_STATUS_OPTIONS, true);
+	} else if ((header.options & LW_TCP_AUTH) == 0) {
+		served->options = header.options;
+		welcome(served);
+	} else {
+		served->options = header.options;
+		served->stage = PROVING;
+		memcpy(about->initiator, bytes + TCP_HEADER_BYTES, TCP_NONCE_BYTES);
+		tcp_auth_nonce(about->target);
+		challenge->status = tcp_status_word(TCP_STATUS_CHALLENGE);
+		memcpy(challenge->target, about->target, TCP_NONCE_BYTES);
+		tcp_auth_prove(engine->config.tcp_secret, TCP_TARGET, about, challenge->proof);
+		queue(served, (struct reply){.addr = (uint64_t)(uintptr_t)challenge,
+					     .length = sizeof(*challenge),
+					     .greeting = true});
+	}
+}
+
+/* The bytes of the greeting that begins or goes on here: 0 if there is none. */
+static uint32_t greeting_bytes(const struct tcp_served *served, struct tcp_header header)
+{
+	if (served->stage == PROVING)
+		return TCP_PROOF_BYTES;
+	if (header.op != (TCP_OP_HELLO | TCP_OP_V2))
+		return 0;
+	return TCP_HEADER_BYTES + ((header.options & LW_TCP_AUTH) != 0 ? TCP_NONCE_BYTES : 0);
+}
+
+static void go_on_greeting(struct tcp_served *served, const unsigned char *bytes)
+{
+	const struct lw_engine *engine = served->sock.worker->tcp->engine;
+
+	if (served->stage != PROVING)
+		begin_greeting(served, bytes);
+	else if (tcp_auth_check(engine->config.tcp_secret, TCP_INITIATOR, &served->block->about, bytes))
+		welcome(served);
+	else
+		refuse(served, TCP_STATUS_UNAUTHORIZED, true);
+}
+
+/* Whether a header may be acted upon: greeted where that is asked for, and unchanged. */
+static bool admit(struct tcp_served *served, const unsigned char *bytes)
+{
+	bool v2 = (bytes[16] & TCP_OP_V2) != 0;
+	uint32_t sum;
+
+	if (served->stage != SERVING && lw_engine_tcp_options(served->sock.worker->tcp->engine) != 0) {
+		refuse(served, TCP_STATUS_OPTIONS, v2);
+		return false;
+	}
+	if (!has_sums(served))
+		return true;
+	memcpy(&sum, bytes + TCP_HEADER_SUM, TCP_SUM_BYTES);
+	if (v2 && sum == tcp_checksum_wire(tcp_checksum_add(TCP_SUM_START, bytes, TCP_HEADER_SUM)))
+		return true;
+	refuse(served, TCP_STATUS_CORRUPT, v2);
+	return false;
+}
+
 /* Acts on one header. */
 static void begin_request(struct tcp_served *served, struct tcp_header header)
 {
-	struct lw_engine *engine = served->sock.worker->tcp->engine;
 	bool v2 = (header.op & TCP_OP_V2) != 0;
 	uint8_t op = header.op & (uint8_t)~TCP_OP_V2;
 
-	if (op == TCP_OP_HELLO && v2) {
-		served->token = header.size;
-		if (header.addr != engine->incarnation)
-			refuse(served, TCP_STATUS_INCARNATION, true);
-		else if (served->token != 0)
-			begin_fence(served);
-		else
-			queue(served, (struct reply){.length = 1});
-		return;
-	}
 	/* As the reference does, everything that is not WRITE is a READ. */
 	if (!offered(served, header.addr, header.size,
 		     op == TCP_OP_WRITE ? LW_ACCESS_REMOTE_WRITE : LW_ACCESS_REMOTE_READ)) {
@@ -226,24 +319,52 @@ static void begin_request(struct tcp_served *served, struct tcp_header header)
 		served->left = header.size;
 		served->big = header.size >= BIG_BODY;
 		served->confirm = v2;
+		served->sum = TCP_SUM_START;
 	} else {
-		queue(served, (struct reply){.addr = header.addr, .length = header.size, .status = v2});
+		queue(served, (struct reply){.addr = header.addr,
+					     .length = header.size,
+					     .sum = TCP_SUM_START,
+					     .status = v2,
+					     .summed = has_sums(served)});
 	}
 }
 
+static void confirm_write(struct tcp_served *served)
+{
+	lw_count(&lane_of(served)->stats.slices, 1);
+	if (served->confirm)
+		queue(served, (struct reply){.length = 1});
+}
+
+/* So many bytes of the WRITE are in their place. */
 static void stored(struct tcp_served *served, uint64_t bytes)
 {
 	struct lw_lane *lane = lane_of(served);
 
+	if (has_sums(served))
+		served->sum = tcp_checksum_add(served->sum, (const void *)(uintptr_t)served->dest, bytes);
 	served->dest += bytes;
 	served->left -= bytes;
 	lw_count(&lane->stats.rx_bytes, bytes);
 	lw_count(&served->sock.worker->worker->served_bytes, bytes);
 	if (served->left != 0)
 		return;
-	lw_count(&lane->stats.slices, 1);
-	if (served->confirm)
-		queue(served, (struct reply){.length = 1});
+	served->sum_to_come = has_sums(served);
+	if (!served->sum_to_come)
+		confirm_write(served);
+}
+
+/* The checksum behind a body. */
+static void compare_sum(struct tcp_served *served, const unsigned char *bytes)
+{
+	uint32_t sum;
+
+	memcpy(&sum, bytes, TCP_SUM_BYTES);
+	served->sum_to_come = false;
+	if (sum == tcp_checksum_wire(served->sum))
+		confirm_write(served);
+	else
+		refuse(served, TCP_STATUS_CORRUPT, true);
 }
 
 /* Takes requests out of the staging area as far as it and the queue of answers go. */
@@ -251,6 +372,7 @@ static void parse(struct tcp_served *served)
 {
 	unsigned char *staging = served->block->staging;
 	struct tcp_header header;
+	uint32_t greeting;
 
 	served->held = false;
 	while (!served->closing && !queue_full(served) && !served->fencing && served->begin < served->end) {
@@ -264,9 +386,26 @@ static void parse(struct tcp_served *served)
 			stored(served, here);
 			continue;
 		}
+		if (served->sum_to_come) {
+			if (have < TCP_SUM_BYTES)
+				break;
+			served->begin += TCP_SUM_BYTES;
+			compare_sum(served, staging + served->begin - TCP_SUM_BYTES);
+			continue;
+		}
 		if (have < TCP_HEADER_BYTES)
 			break;
 		header = tcp_header_get(staging + served->begin);
+		greeting = greeting_bytes(served, header);
+		if (greeting != 0) {
+			if (have < greeting)
+				break;
+			served->begin += greeting;
+			go_on_greeting(served, staging + served->begin - greeting);
+			continue;
+		}
+		if (!admit(served, staging + served->begin))
+			break;
 		served->held = must_wait(served, header);
 		if (served->held)
 			break;
@@ -276,7 +415,7 @@ static void parse(struct tcp_served *served)
 	if (served->begin == served->end) {
 		served->begin = 0;
 		served->end = 0;
-	} else if (served->begin > 0 && served->end - served->begin < TCP_HEADER_BYTES) {
+	} else if (served->begin > 0 && served->end - served->begin < TCP_HEADER_BYTES + TCP_NONCE_BYTES) {
 		memmove(staging, staging + served->begin, served->end - served->begin);
 		served->end -= served->begin;
 		served->begin = 0;
@@ -344,38 +483,70 @@ static bool receive_some(struct tcp_served *served)
 	return true;
 }
 
+/* A part of the one constant that says OK, over and over; false: there is more than it holds. */
+static bool add_ok(struct iovec *iov, int *count, uint64_t frames, uint64_t done)
+{
+	uint64_t bytes = frames * TCP_STATUS_BYTES - done, offset = done % TCP_STATUS_BYTES;
+	bool whole = bytes <= sizeof(ok_frames) - offset;
+
+	tcp_add_piece(iov, count, ok_frames, whole ? offset + bytes : sizeof(ok_frames), offset);
+	return whole;
+}
+
+static uint64_t status_bytes(const struct reply *reply)
+{
+	return reply->status ? TCP_STATUS_BYTES : 0;
+}
+
+/* A READ's answer of which done bytes are sent; false: its end is not known yet. */
+static bool add_answer(struct iovec *iov, int *count, struct reply *reply, uint64_t done)
+{
+	uint64_t status = status_bytes(reply);
+
+	tcp_add_piece(iov, count, ok_frames, status, done);
+	tcp_add_piece(iov, count, (const void *)(uintptr_t)reply->addr, reply->length, tcp_minus(done, status));
+	if (!reply->summed)
+		return true;
+	/* A short one's sum is taken before it leaves, a long one's while it does. */
+	if (!reply->sum_known && reply->length <= SUM_AHEAD)
+		reply->sum = tcp_checksum_wire(
+			tcp_checksum_add(TCP_SUM_START, (const void *)(uintptr_t)reply->addr, reply->length));
+	else if (!reply->sum_known && done < status + reply->length)
+		return false;
+	else if (!reply->sum_known)
+		reply->sum = tcp_checksum_wire(reply->sum);
+	reply->sum_known = true;
+	tcp_add_piece(iov, count, &reply->sum, TCP_SUM_BYTES, tcp_minus(done, status + reply->length));
+	return true;
+}
+
 static int gather(struct tcp_served *served, struct iovec *iov)
 {
 	uint64_t done = served->sent;
+	bool more = true;
 	int count = 0;
 
-	for (uint32_t i = 0; i < served->count && count <= TCP_IOVS - 3; i++, done = 0) {
+	for (uint32_t i = 0; more && i < served->count && count <= TCP_IOVS - 3; i++, done = 0) {
 		struct reply *reply = reply_at(served, i);
-		uint64_t status = reply->status ? TCP_STATUS_BYTES : 0;
 
-		if (reply->addr == 0) {
-			uint64_t bytes = reply->length * TCP_STATUS_BYTES - done;
-
-			/* More than the constant holds: what remains goes with the next call. */
-			if (bytes > sizeof(ok_frames) - done % TCP_STATUS_BYTES) {
-				bytes = sizeof(ok_frames) - done % TCP_STATUS_BYTES;
-				iov[count++] =
-					(struct iovec){(char *)(uintptr_t)ok_frames + done % TCP_STATUS_BYTES, bytes};
-				return count;
-			}
-			iov[count++] = (struct iovec){(char *)(uintptr_t)ok_frames + done % TCP_STATUS_BYTES, bytes};
-			continue;
-		}
-		if (done < status)
-			iov[count++] = (struct iovec){(char *)(uintptr_t)ok_frames + done, status - done};
-		done = done < status ? status : done;
-		iov[count++] = (struct iovec){(void *)(uintptr_t)(reply->addr + (done - status)),
-					      reply->length - (done - status)};
+		if (reply->addr == 0)
+			more = add_ok(iov, &count, reply->length, done);
+		else
+			more = add_answer(iov, &count, reply, done);
 	}
-	if (count == 0 && served->refusal_sent < TCP_STATUS_BYTES && served->closing)
-		iov[count++] = (struct iovec){(char *)&served->refusal + served->refusal_sent,
-					      TCP_STATUS_BYTES - served->refusal_sent};
+	if (count == 0 && served->closing)
+		tcp_add_piece(iov, &count, &served->refusal, TCP_STATUS_BYTES, served->refusal_sent);
 	return count;
+}
+
+/* Goes on with the sum of a long answer, of which bytes more are sent. */
+static void add_sent(struct tcp_served *served, struct reply *reply, uint64_t bytes)
+{
+	uint64_t status = status_bytes(reply);
+	uint64_t from = tcp_minus(served->sent, status), to = tcp_minus(served->sent + bytes, status);
+
+	if (from < to)
+		reply->sum = tcp_checksum_add(reply->sum, (const void *)(uintptr_t)(reply->addr + from), to - from);
 }
 
 static void note_sent(struct tcp_served *served, uint64_t bytes)
@@ -384,15 +555,18 @@ static void note_sent(struct tcp_served *served, uint64_t bytes)
 
 	while (bytes > 0 && served->count > 0) {
 		struct reply *reply = reply_at(served, 0);
-		uint64_t whole = reply->addr == 0 ? reply->length * TCP_STATUS_BYTES
-						  : reply->length + (reply->status ? TCP_STATUS_BYTES : 0);
+		uint64_t whole = reply->addr == 0
+					 ? reply->length * TCP_STATUS_BYTES
+					 : status_bytes(reply) + reply->length + (reply->summed ? TCP_SUM_BYTES : 0);
 		uint64_t here = whole - served->sent < bytes ? whole - served->sent : bytes;
 
+		if (reply->summed && !reply->sum_known)
+			add_sent(served, reply, here);
 		served->sent += here;
 		bytes -= here;
 		if (served->sent < whole)
 			break;
-		if (reply->addr != 0) {
+		if (reply->addr != 0 && !reply->greeting) {
 			lw_count(&lane->stats.tx_bytes, reply->length);
 			lw_count(&lane->stats.slices, 1);
 			lw_count(&served->sock.worker->worker->served_bytes, reply->length);

@@ -174,6 +174,14 @@ static int tcp_open(struct lw_engine *engine, void **context, char *why, size_t 
 	tcp->workers = calloc(engine->worker_count, sizeof(tcp->workers[0]));
 	if (tcp->workers == NULL)
 		goto fail;
+	if (engine->config.tcp_checksum)
+		error = tcp_checksum_open(why, why_size);
+	else
+		error = 0;
+	if (error == 0 && engine->config.tcp_secret[0] != '\0')
+		error = tcp_auth_open(why, why_size);
+	if (error != 0)
+		goto out;
 	error = lw_listen_random(&engine->address.addr[0], (uint16_t)engine->config.port_min,
 				 (uint16_t)engine->config.port_max, BACKLOG, &tcp->listen_fd, &tcp->port);
 	if (error != 0)
@@ -211,6 +219,7 @@ static void tcp_describe(void *context, struct lw_desc *desc)
 
 	desc->tcp_port = tcp->port;
 	desc->tcp_version = 2;
+	desc->tcp_options = lw_engine_tcp_options(tcp->engine);
 }
 
 /* A connection on its way from the control thread to a worker; the control thread frees it afterwards. */

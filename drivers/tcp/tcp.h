@@ -7,7 +7,10 @@
 
 #include <stdatomic.h>
 #include <sys/queue.h>
+#include <sys/uio.h>
 
+#include "drivers/tcp/auth.h"
+#include "drivers/tcp/checksum.h"
 #include "drivers/tcp/pipe.h"
 #include "drivers/tcp/wire.h"
 #include "lib/sched/driver.h"
@@ -22,7 +25,7 @@ extern const struct lw_driver_ops lw_tcp_ops;
 #define TCP_CALLS 8                         /* system calls for one connection in one pass: the others get their turn */
 #define TCP_LANE_BYTES 512                  /* either kind of connection */
 #define TCP_BLOCK_BYTES ((size_t)64 * 1024) /* staging area and answers of a served connection */
-#define TCP_STAGING (60 * 1024)
+#define TCP_STAGING (60 * 1024 - 256)
 #define TCP_LINGER_MS                                                                                                  \
 	2000u /* after a refusal the peer's other bytes are read away for so long, that the status reaches it */
 
@@ -85,6 +88,13 @@ struct tcp_worker {
 	struct tcp_fence fence[TCP_FENCES];
 };
 
+enum tcp_greeting_state {
+	TCP_GREETED,     /* or there is nothing to greet */
+	TCP_HELLO_SENT,  /* its status is to come; without AUTH requests follow at once */
+	TCP_CHALLENGED,  /* the status was CHALLENGE, the challenge is to come */
+	TCP_PROOF_GIVEN, /* the last status is to come; requests follow at once */
+};
+
 /* A lane's own part: a connection that we opened. */
 struct tcp_lane {
 	struct tcp_sock sock;
@@ -94,12 +104,17 @@ struct tcp_lane {
 	bool connected;
 	uint8_t version;
 	uint8_t next_addr;
-	uint64_t token;      /* names the lane to the peer, over all its connections */
-	bool greeting;       /* HELLO's status is to come */
-	uint8_t hello_sent;  /* bytes of hello; TCP_HEADER_BYTES when there is none */
-	uint8_t status_have; /* bytes of HELLO's status */
-	unsigned char hello[TCP_HEADER_BYTES];
-	uint64_t hello_status;
+	uint64_t token; /* names the lane to the peer, over all its connections */
+	uint8_t options;
+	enum tcp_greeting_state greeting;
+	/* the greeting on its way: HELLO, then the proof; what is to come: a status, the challenge, a status */
+	uint8_t out_length, out_sent, in_have;
+	struct tcp_greeting about;
+	unsigned char proof[TCP_PROOF_BYTES];
+	struct {
+		uint64_t status;
+		unsigned char target[TCP_NONCE_BYTES], proof[TCP_PROOF_BYTES];
+	} in;
 };
 
 /* A slice's own part. */
@@ -109,7 +124,23 @@ struct tcp_slice {
 	uint64_t sent;     /* of header and, for WRITE, payload */
 	uint64_t received; /* of status and, for READ, payload */
 	bool copied;       /* its memory can't go through a pipe */
+	uint32_t sum;      /* WRITE: the body's, as it goes out; READ: of what came so far */
+	uint32_t peer_sum; /* READ: the body's, as it came */
 };
+
+static inline uint64_t tcp_minus(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* Adds what is left of a piece of which done bytes are through. */
+static inline void tcp_add_piece(struct iovec *iov, int *count, const void *memory, uint64_t length, uint64_t done)
+{
+	if (done >= length)
+		return;
+	iov[*count].iov_base = (char *)(uintptr_t)memory + done;
+	iov[(*count)++].iov_len = length - done;
+}
 
 /* tcp.c */
 void tcp_sock_init(struct tcp_sock *sock, struct tcp_worker *worker, int fd, void (*work)(struct tcp_sock *sock));

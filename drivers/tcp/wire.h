@@ -11,8 +11,14 @@
  *             connections, the lower 8 count them. Before the status says OK, older connections of that lane have
  *             ended; one that finds a newer one is closed. Token 0: there are no others
  *
- * Status, 8 bytes: magic in the high half, code in the low half. After a code other than OK the server
+ * Status, 8 bytes: magic in the high half, code in the low half. After a code other than OK or CHALLENGE the server
  * closes, and has looked at nothing that came behind the request.
+ *
+ * HELLO has options at byte 17: what the initiator will do. They must be what the target's descriptor announces.
+ *   AUTH      the proof of auth.h is part of the greeting: 32 bytes behind HELLO, 64 behind the status CHALLENGE,
+ *             32 more from the initiator; then the status that ends the greeting
+ *   CHECKSUM  from then on each header has the CRC32C of its first 20 bytes in its last 4, and each body is followed by
+ *             its own, 4 bytes, little-endian (READ and WRITE, version 2)
  */
 #ifndef LW_TCP_WIRE_H
 #define LW_TCP_WIRE_H
@@ -30,18 +36,25 @@
 #define TCP_OP_HELLO 0x02u
 #define TCP_OP_V2 0x80u
 
+#define TCP_HEADER_SUM 20u /* where a header's checksum stands */
+
 #define TCP_STATUS_MAGIC UINT64_C(0x4d435456)
 
 enum tcp_status {
 	TCP_STATUS_OK = 0,
 	TCP_STATUS_REFUSED = 1,     /* the range is not registered, or not offered */
 	TCP_STATUS_INCARNATION = 2, /* HELLO: another life of this engine is meant */
+	TCP_STATUS_OPTIONS = 3,     /* HELLO: options other than ours; or no HELLO where one is asked for */
+	TCP_STATUS_CHALLENGE = 4,   /* HELLO: prove that you know the secret */
+	TCP_STATUS_UNAUTHORIZED = 5,
+	TCP_STATUS_CORRUPT = 6, /* a checksum differs; the body was stored, the request did not happen */
 };
 
 struct tcp_header {
 	uint64_t size;
 	uint64_t addr;
 	uint8_t op;
+	uint8_t options; /* HELLO */
 };
 
 static inline void tcp_header_put(unsigned char *bytes, struct tcp_header header)
@@ -52,6 +65,7 @@ static inline void tcp_header_put(unsigned char *bytes, struct tcp_header header
 	memcpy(bytes, &size, 8);
 	memcpy(bytes + 8, &addr, 8);
 	bytes[16] = header.op;
+	bytes[17] = header.options;
 }
 
 static inline struct tcp_header tcp_header_get(const unsigned char *bytes)
@@ -60,7 +74,7 @@ static inline struct tcp_header tcp_header_get(const unsigned char *bytes)
 
 	memcpy(&size, bytes, 8);
 	memcpy(&addr, bytes + 8, 8);
-	return (struct tcp_header){.size = le64toh(size), .addr = le64toh(addr), .op = bytes[16]};
+	return (struct tcp_header){.size = le64toh(size), .addr = le64toh(addr), .op = bytes[16], .options = bytes[17]};
 }
 
 static inline bool tcp_token_same_lane(uint64_t a, uint64_t b)

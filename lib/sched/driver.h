@@ -46,7 +46,7 @@ struct lw_driver_ops {
 	/* The worker's thread; none of these blocks or allocates. */
 
 	/* Begins to connect a lane to lane->path's view. The lane reports lw_lane_up or lw_lane_down, at once or later.
-	 * 0, or a negative errno: the lane is down already. */
+	 * 0, or a negative errno: the lane is down already (-EPROTONOSUPPORT: the peer is set up otherwise). */
 	int (*lane_open)(struct lw_lane *lane, const struct lw_view *view);
 	/* Drops the connection. When it returns, no memory of the lane's slices is or will be touched from here. */
 	void (*lane_close)(struct lw_lane *lane);

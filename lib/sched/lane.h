@@ -33,7 +33,7 @@ struct lw_slice {
 	 */
 	struct lw_lane *only;
 	/* the driver's own: header, progress */
-	alignas(8) unsigned char own[56];
+	alignas(8) unsigned char own[64];
 };
 TAILQ_HEAD(lw_slice_list, lw_slice);
 

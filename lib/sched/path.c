@@ -322,7 +322,9 @@ static void connect_lanes(struct lw_worker *worker, struct lw_path *path)
 		lane->expire_at_ms = worker->now_ms + (uint32_t)worker->engine->config.connect_timeout_ms;
 		error = lane->ops->lane_open(lane, view);
 		if (error != 0)
-			lw_lane_down(lane, is_shortage(error) ? LW_REASON_RESOURCES : LW_REASON_UNREACHABLE);
+			lw_lane_down(lane, is_shortage(error)          ? LW_REASON_RESOURCES
+					   : error == -EPROTONOSUPPORT ? LW_REASON_OPTIONS
+								       : LW_REASON_UNREACHABLE);
 	}
 	if (path->lanes == 0)
 		lw_path_lane_lost(worker, path, LW_REASON_RESOURCES);

@@ -36,6 +36,7 @@ struct fixture {
 static const struct fixture fixtures[] = {
 	{"tcp to a peer", "drivers=tcp", PEER, true},
 	{"tcp through pipes", "drivers=tcp tcp_splice_bytes=1", PEER, true},
+	{"tcp with checksums and a secret", "drivers=tcp tcp_checksum=on tcp_secret=shared", PEER, true},
 	{"tcp to itself", "drivers=tcp", OWN, true},
 	{"shm to itself", "drivers=shm,tcp", OWN, true},
 	{"null", "drivers=null,tcp", NOWHERE, false},

@@ -22,7 +22,7 @@ OTHER_LIFE = bytes.fromhex("020000005654434d")
 CONNECTION, METADATA, NOTIFY, PROBE = range(4)
 REASONS = (
     "none local_range remote_range refused unreachable reset protocol restarted timeout canceled segment_closed "
-    "unregistered shutdown no_driver fault resources"
+    "unregistered shutdown no_driver fault resources options unauthorized corrupt"
 ).split()
 PATIENCE = 10  # seconds that any single answer may take
 
@@ -287,6 +287,8 @@ class FakeTarget:
                 number = len(self.headers)
                 self.headers.append(head)
             if op == HELLO:
+                if head[17] & 2:
+                    take(sock, 32)  # the nonce of a proof, which we can't answer
                 self.send(sock, OK if addr == self.incarnation else OTHER_LIFE)
                 continue
             verdict = self.answer(self, number, op, addr, size, sock) if self.answer else None

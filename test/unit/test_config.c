@@ -451,6 +451,23 @@ static void test_lw_config_load_unreadable_file_refused(void **state)
 	assert_int_equal(lw_config_load(&config, path, NULL, 0), 0); /* nobody writes: empty, and no waiting */
 }
 
+static void test_lw_config_json_secret_is_hidden(void **state)
+{
+	const struct lw_setting right = {"tcp_secret", "sesame"}, wrong = {"tcp_secret", "sesa\nme"};
+	struct lw_config config;
+	char *text = NULL;
+
+	(void)state;
+	assert_int_equal(lw_config_load(&config, NULL, &right, 1), 0);
+	assert_string_equal(config.tcp_secret, "sesame");
+	assert_int_equal(lw_config_json(&config, &text), 0);
+	assert_null(strstr(text, "sesame"));
+	assert_non_null(strstr(text, "(hidden)"));
+	free(text);
+	assert_int_equal(lw_config_load(&config, NULL, &wrong, 1), -EINVAL);
+	assert_null(strstr(lw_last_error(), "sesa"));
+}
+
 static void test_lw_config_json_all_keys_typed(void **state)
 {
 	struct lw_config config;
@@ -515,6 +532,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_lw_config_load_wrong_lines_refused_with_place, setup_file,
 						teardown_file),
 		cmocka_unit_test_setup_teardown(test_lw_config_load_unreadable_file_refused, setup_file, teardown_file),
+		cmocka_unit_test_setup(test_lw_config_json_secret_is_hidden, setup),
 		cmocka_unit_test_setup(test_lw_config_json_all_keys_typed, setup),
 	};
 

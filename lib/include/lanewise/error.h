@@ -26,7 +26,10 @@ extern "C" {
 	X(SHUTDOWN, ESHUTDOWN, "the engine was closed while the request was under way")                                \
 	X(NO_DRIVER, ENOTSUP, "no driver of this engine speaks a protocol that the segment offers")                    \
 	X(FAULT, EFAULT, "the kernel could not access the local memory; was it unmapped while registered?")            \
-	X(RESOURCES, ENOBUFS, "the system ran out of descriptors, ports or memory for a new lane")
+	X(RESOURCES, ENOBUFS, "the system ran out of descriptors, ports or memory for a new lane")                     \
+	X(OPTIONS, EPROTONOSUPPORT, "the peer's tcp_checksum or tcp_secret is set otherwise; set both sides alike")    \
+	X(UNAUTHORIZED, EACCES, "the two sides do not have the same tcp_secret")                                       \
+	X(CORRUPT, EBADMSG, "the checksum differs: the bytes were changed on their way, or in memory while they moved")
 
 enum lw_reason {
 #define X(name, err, text) LW_REASON_##name,
