@@ -28,6 +28,18 @@ int test_engine_try(const char *extra, const char *name, struct lw_engine **out)
 #define TEST_TSAN 0
 #endif
 
+/* AddressSanitizer keeps freed memory for a while: what the process holds says little then. */
+#ifdef __SANITIZE_ADDRESS__
+#define TEST_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TEST_ASAN 1
+#endif
+#endif
+#ifndef TEST_ASAN
+#define TEST_ASAN 0
+#endif
+
 /* Printed once a program; LW_TEST_SEED gives it back. */
 uint64_t test_seed(void);
 /* The next number of a sequence. */

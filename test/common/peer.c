@@ -20,12 +20,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/bytes.h"
 #include "common/engines.h"
+#include "common/net.h"
 
 #define OPTIONS_MAX 15
 #define ANSWER_MS 20000
@@ -229,6 +231,20 @@ static void state(void)
 	       lw_stats_lanes(own.engine, NULL, 0));
 }
 
+/* Takes the buffer back that holds this place of the memory. */
+static void withdraw(uint64_t offset)
+{
+	lw_buffer_t buffer;
+	int error = lw_memory_find(own.engine, own.memory + offset, &buffer);
+
+	if (error == 0)
+		error = lw_memory_unregister(own.engine, &buffer, 1, 0);
+	if (error == 0)
+		answer("ok");
+	else
+		answer_error(error);
+}
+
 static void serve_line(const char *line)
 {
 	uint64_t a, b, c;
@@ -249,6 +265,9 @@ static void serve_line(const char *line)
 	} else if (sscanf(line, "sum %" SCNu64 " %" SCNu64, &a, &b) == 2) {
 		if (inside(a, b))
 			answer("sum %08x", test_crc(own.memory + a, b));
+	} else if (sscanf(line, "withdraw %" SCNu64, &a) == 1) {
+		if (inside(a, 1))
+			withdraw(a);
 	} else if (sscanf(line, "open %255s %u", name, &timeout_ms) >= 1) {
 		error = lw_segment_open(own.engine, name, timeout_ms, &segment);
 		if (error == 0)
@@ -322,8 +341,9 @@ static void ring_alarms(const char *every)
 
 bool peer_main(int argc, char **argv, int *status)
 {
-	char settings[512] = "";
+	char settings[512] = "", address[32] = "";
 	const char *parts = NULL;
+	unsigned link_number = 0;
 	void *at = NULL;
 	char line[512];
 	size_t used = 0;
@@ -340,6 +360,10 @@ bool peer_main(int argc, char **argv, int *status)
 			at = (void *)(uintptr_t)strtoull(argv[i] + 3, NULL, 0);
 		else if (strncmp(argv[i], "alarm=", 6) == 0)
 			ring_alarms(argv[i] + 6);
+		else if (strncmp(argv[i], "nice=", 5) == 0)
+			setpriority(PRIO_PROCESS, 0, atoi(argv[i] + 5));
+		else if (strncmp(argv[i], "link=", 5) == 0)
+			link_number = (unsigned)strtoul(argv[i] + 5, NULL, 10);
 		else if (strncmp(argv[i], "offer=", 6) == 0)
 			parts = argv[i] + 6;
 		else if (used + strlen(argv[i]) + 2 < sizeof(settings))
@@ -349,7 +373,12 @@ bool peer_main(int argc, char **argv, int *status)
 	}
 	own.length = strtoull(argv[2], NULL, 0);
 	own.memory = test_map(own.length, at);
-	own.engine = test_engine(settings);
+	if (link_number != 0) {
+		test_net_join(link_number);
+		snprintf(address, sizeof(address), "10.99.%u.2", link_number);
+	}
+	if (test_engine_try(settings, link_number != 0 ? address : NULL, &own.engine) != 0)
+		fail_msg("no engine: %s", lw_last_error());
 	if (parts != NULL)
 		offer_parts(parts);
 	else

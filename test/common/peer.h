@@ -5,10 +5,12 @@
  *
  *   OPTION   a setting "name=value", or uid=N (become that user), cpu=N (run on that CPU alone), at=ADDRESS (of the
  *            memory), offer=OFFSET:LENGTH:ACCESS,... (several buffers, or not all of the memory), alarm=MICROSECONDS (a
- *            signal so often, as long as a command is carried out)
+ *            signal so often, as long as a command is carried out), nice=N (how gladly it yields the CPU), link=N (a
+ *            network of its own, see common/net.h)
  *   at start ready NAME ADDRESS BYTES
  *   fill OFFSET LENGTH SEED                                     -> ok
  *   sum OFFSET LENGTH                                           -> sum CRC-32
+ *   withdraw OFFSET                                             -> ok; the buffer there is not registered any more
  *   open NAME [TIMEOUT_MS]                                      -> segment HANDLE
  *   close HANDLE                                                -> ok
  *   run read|write HANDLE OFFSET ADDRESS LENGTH COUNT TIMEOUT_MS
