@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Peers that are killed or frozen in the middle: every request ends within its deadline and a second, with a sentence
- * that names the peer; this process keeps neither descriptors nor threads; a healthy peer's stream goes on unbroken.
+ * that names the peer; this process keeps neither descriptors, threads, batches nor memory; a healthy peer's stream
+ * goes on unbroken.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,6 +25,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 #define ROUNDS 10
+#define MANY_ROUNDS 50
 #define LOAD 96 /* requests under way, of 1 MiB */
 #define TIMEOUT_MS 2000
 #define BOUND_MS (TIMEOUT_MS + 1000)
@@ -184,6 +186,158 @@ static void test_sigkill_of_target_under_load_every_request_ends(void **state)
 	test_unmap(local, 17 * MIB);
 }
 
+/* A thread that keeps requests under way until its peer is gone. */
+struct sender {
+	pthread_t thread;
+	struct lw_engine *engine;
+	const struct peer *peer;
+	lw_segment_t segment;
+	unsigned char *local;
+	uint64_t offset;
+	atomic_uint completed;
+	unsigned bad;
+	uint64_t longest_ms;
+	char wrong[400];
+};
+
+enum { SENDERS = 8, BURST = 4, PIECE = 131072 };
+
+static bool send_burst(struct sender *sender, struct lw_channel *channel)
+{
+	struct lw_request list[BURST];
+	struct lw_batch_status status;
+	uint64_t begin_ms = test_now_ms(), took_ms;
+	lw_batch_t batch;
+	char text[300];
+
+	for (uint64_t i = 0; i < BURST; i++)
+		list[i] = (struct lw_request){.local = sender->local + i * PIECE,
+					      .segment = sender->segment,
+					      .offset = sender->peer->addr + sender->offset + i * PIECE,
+					      .length = PIECE,
+					      .timeout_ms = TIMEOUT_MS,
+					      .op = (uint8_t)(i % 2)};
+	if (lw_batch_alloc(channel, BURST, 0, NULL, &batch) != 0 || lw_submit(channel, batch, list, BURST) != 0 ||
+	    lw_batch_wait(sender->engine, batch, BOUND_MS, &status) != 0) {
+		snprintf(sender->wrong, sizeof(sender->wrong), "%s", lw_last_error());
+		return false;
+	}
+	took_ms = test_now_ms() - begin_ms;
+	sender->longest_ms = took_ms > sender->longest_ms ? took_ms : sender->longest_ms;
+	atomic_fetch_add(&sender->completed, BURST - status.failed);
+	for (uint32_t i = 0; i < BURST; i++) {
+		struct lw_task_status task;
+
+		lw_task_status(sender->engine, batch, i, &task);
+		if (task.state == LW_COMPLETED)
+			continue;
+		sender->bad++;
+		lw_task_reason(sender->engine, batch, i, text, sizeof(text));
+		if (strstr(text, sender->peer->name) == NULL)
+			snprintf(sender->wrong, sizeof(sender->wrong), "\"%s\" does not name the peer", text);
+	}
+	if (lw_batch_free(sender->engine, batch) != 0)
+		snprintf(sender->wrong, sizeof(sender->wrong), "%s", lw_last_error());
+	return sender->wrong[0] == '\0';
+}
+
+static void *keep_sending(void *arg)
+{
+	struct sender *sender = arg;
+	struct lw_channel *channel;
+
+	if (lw_channel_self(sender->engine, &channel) != 0) {
+		snprintf(sender->wrong, sizeof(sender->wrong), "%s", lw_last_error());
+		return NULL;
+	}
+	while (sender->bad == 0)
+		if (!send_burst(sender, channel))
+			return NULL;
+	send_burst(sender, channel); /* when it is known to be gone */
+	return NULL;
+}
+
+static uint32_t live_batches(struct lw_engine *engine)
+{
+	struct lw_engine_stats stats = {.size = sizeof(stats)};
+
+	assert_int_equal(lw_stats_engine(engine, &stats), 0);
+	return stats.live_batches;
+}
+
+static void check_memory(uint64_t before_kib)
+{
+	uint64_t now_kib = test_rss_kib();
+
+	print_message("%d KiB more than after the first rounds\n", (int)(now_kib - before_kib));
+	if (!TEST_ASAN && !TEST_TSAN)
+		assert_true(now_kib < before_kib + 2048);
+}
+
+static void test_sigkill_of_target_of_many_threads_leaves_nothing(void **state)
+{
+	unsigned char *local = test_map((SENDERS * BURST + 1) * PIECE, NULL);
+	struct lw_engine *engine = test_engine("eal=on workers=2 tcp_lanes=2");
+	uint64_t longest_ms = 0, begin_ms = test_now_ms(), rss_kib = 0;
+	struct sender sender[SENDERS];
+	struct peer well, victim;
+	uint32_t bad = 0, live;
+	int fds, threads, lanes;
+
+	(void)state;
+	memset(local, 1, (SENDERS * BURST + 1) * PIECE);
+	test_register(engine, local, (SENDERS * BURST + 1) * PIECE, LW_ACCESS_LOCAL);
+	peer_start(&well, MIB, NULL);
+	begin_stream(engine, &well, open_peer(engine, &well), local + SENDERS * BURST * PIECE);
+	fds = test_fds();
+	threads = test_threads();
+	lanes = lw_stats_lanes(engine, NULL, 0);
+	for (int round = 0; round < MANY_ROUNDS; round++) {
+		lw_segment_t segment;
+
+		if (round == MANY_ROUNDS / 3)
+			rss_kib = test_rss_kib();
+		peer_start(&victim, SENDERS * BURST * PIECE, NULL);
+		segment = open_peer(engine, &victim);
+		for (size_t i = 0; i < SENDERS; i++) {
+			sender[i] = (struct sender){.engine = engine,
+						    .peer = &victim,
+						    .segment = segment,
+						    .local = local + i * BURST * PIECE,
+						    .offset = i * BURST * PIECE};
+			assert_int_equal(pthread_create(&sender[i].thread, NULL, keep_sending, &sender[i]), 0);
+		}
+		TEST_EVENTUALLY(atomic_load(&sender[round % SENDERS].completed) > 0);
+		test_sleep_ms((uint32_t)(test_random(&seed) % 12));
+		kill(victim.pid, SIGKILL);
+		for (size_t i = 0; i < SENDERS; i++)
+			pthread_join(sender[i].thread, NULL);
+		for (size_t i = 0; i < SENDERS; i++) {
+			if (sender[i].wrong[0] != '\0')
+				fail_msg("round %d: %s", round, sender[i].wrong);
+			bad += sender[i].bad;
+			longest_ms = sender[i].longest_ms > longest_ms ? sender[i].longest_ms : longest_ms;
+		}
+		peer_kill(&victim);
+		assert_int_equal(lw_segment_close(engine, segment), 0);
+		check_stream();
+	}
+	print_message("%d peers killed in %u ms; %u requests met it, the longest took %u ms\n", MANY_ROUNDS,
+		      (unsigned)(test_now_ms() - begin_ms), bad, (unsigned)longest_ms);
+	assert_true(bad >= MANY_ROUNDS * SENDERS);
+	assert_true(longest_ms <= BOUND_MS);
+	TEST_EVENTUALLY(test_fds() == fds);
+	TEST_EVENTUALLY(test_threads() == threads);
+	TEST_EVENTUALLY(lw_stats_lanes(engine, NULL, 0) == lanes);
+	check_memory(rss_kib);
+	end_stream();
+	live = live_batches(engine);
+	assert_int_equal(live, 0);
+	peer_end(&well);
+	assert_int_equal(lw_engine_close(engine), 0);
+	test_unmap(local, (SENDERS * BURST + 1) * PIECE);
+}
+
 /* The local segment and one for each initiator: lanes that we serve go when their initiators do. */
 static void test_sigkill_of_initiator_under_load_target_lives(void **state)
 {
@@ -191,7 +345,9 @@ static void test_sigkill_of_initiator_under_load_target_lives(void **state)
 	struct lw_engine *engine = test_engine("eal=on");
 	struct peer well, victim;
 	int fds, threads, lanes;
+	static const char *const several[] = {"workers=2", "tcp_lanes=4", NULL}; /* eight connections */
 	unsigned long long completed, failed;
+	uint64_t rss_kib = 0;
 
 	(void)state;
 	test_register(engine, offered, 8 * MIB, LW_ACCESS_REMOTE);
@@ -203,19 +359,22 @@ static void test_sigkill_of_initiator_under_load_target_lives(void **state)
 	fds = test_fds();
 	threads = test_threads();
 	lanes = lw_stats_lanes(engine, NULL, 0);
-	for (int round = 0; round < ROUNDS; round++) {
-		peer_start(&victim, 4 * MIB, NULL);
+	for (int round = 0; round < MANY_ROUNDS; round++) {
+		if (round == MANY_ROUNDS / 3)
+			rss_kib = test_rss_kib();
+		peer_start(&victim, 4 * MIB, several);
 		peer_expect(&victim, "segment ", "open %s", lw_engine_name(engine));
 		peer_expect(&victim, "ok", "stream %s %s 0 %" PRIu64 " %" PRIu64 " 16",
 			    round % 2 == 0 ? "write" : "read", victim.line + strlen("segment "),
 			    (uint64_t)(uintptr_t)offered + MIB, 3 * MIB / 16);
-		TEST_EVENTUALLY(lw_stats_lanes(engine, NULL, 0) > lanes);
+		TEST_EVENTUALLY(lw_stats_lanes(engine, NULL, 0) >= lanes + 4);
 		test_sleep_ms((uint32_t)(test_random(&seed) % 12));
 		peer_kill(&victim);
 		TEST_EVENTUALLY(lw_stats_lanes(engine, NULL, 0) == lanes);
 	}
 	TEST_EVENTUALLY(test_fds() == fds);
 	assert_int_equal(test_threads(), threads);
+	check_memory(rss_kib);
 	assert_int_equal(sscanf(peer_ask(&well, "stop"), "streamed %llu %llu", &completed, &failed), 2);
 	assert_true(completed > 0);
 	assert_int_equal(failed, 0);
@@ -288,6 +447,7 @@ int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sigkill_of_target_under_load_every_request_ends),
+		cmocka_unit_test(test_sigkill_of_target_of_many_threads_leaves_nothing),
 		cmocka_unit_test(test_sigkill_of_initiator_under_load_target_lives),
 		cmocka_unit_test(test_sigstop_of_target_times_out_then_serves_again),
 	};
