@@ -33,7 +33,8 @@
 #include "common/peer.h"
 
 #define HOUR 3600
-#define LIMIT_MS 2000 /* of each request and call */
+#define LIMIT_MS 4000 /* of each request and call */
+#define PAUSE_MS 900
 #define STREAM_MS 8000
 #define EVERY_MS 400
 
@@ -93,25 +94,37 @@ static long real_now(void)
 	return now.tv_sec;
 }
 
-/* Steps of this process's clock, and of a peer's if there is one, in a thread. */
+/* Steps of this process's clock, and of a peer's if there is one, in a thread. Now and then the peer stands still for a
+ * while, so that there are requests under way that do last. */
 static struct {
 	pthread_t thread;
 	atomic_bool stop;
 	pid_t peer;
 	uint64_t seed;
-	unsigned steps;
+	unsigned steps, pauses;
 } stepper;
 
 static void *step(void *arg)
 {
+	unsigned turn = 0;
+
 	(void)arg;
 	while (!atomic_load(&stepper.stop)) {
-		uint64_t dice = test_random(&stepper.seed) % 4;
+		uint64_t dice = (turn++ + test_random(&stepper.seed) % 2) % 4;
 
 		if (stepper.peer != 0 && dice < 2)
 			kill(stepper.peer, dice == 0 ? SIGUSR1 : SIGUSR2);
-		else
-			atomic_store(&offset_s, dice % 2 == 0 ? HOUR : -HOUR);
+		if (stepper.peer != 0 && dice == 2)
+			kill(stepper.peer, SIGSTOP);
+		if (stepper.peer == 0 || dice >= 2) {
+			test_sleep_ms(20);
+			atomic_store(&offset_s, atomic_load(&offset_s) > 0 ? -HOUR : HOUR);
+		}
+		if (stepper.peer != 0 && dice == 2) {
+			test_sleep_ms(PAUSE_MS);
+			kill(stepper.peer, SIGCONT);
+			stepper.pauses++;
+		}
 		stepper.steps++;
 		test_sleep_ms(EVERY_MS / 2 + (uint32_t)(test_random(&stepper.seed) % EVERY_MS));
 	}
@@ -122,7 +135,7 @@ static void begin_steps(pid_t peer)
 {
 	atomic_store(&stepper.stop, false);
 	stepper.peer = peer;
-	stepper.steps = 0;
+	stepper.steps = stepper.pauses = 0;
 	assert_int_equal(pthread_create(&stepper.thread, NULL, step, NULL), 0);
 }
 
@@ -204,8 +217,8 @@ static void test_stream_while_clocks_step_nothing_fails(void **state)
 {
 	enum { LENGTH = 65536, SIDE = 8 };
 	unsigned char *local = test_map(2 * LENGTH * SIDE, NULL);
-	static const char *const options[] = {"timeout_ms=2000", "handshake_timeout_ms=2000", NULL};
-	struct lw_engine *engine = test_engine("timeout_ms=2000 handshake_timeout_ms=2000 connect_timeout_ms=2000");
+	static const char *const options[] = {"timeout_ms=4000", "handshake_timeout_ms=4000", NULL};
+	struct lw_engine *engine = test_engine("timeout_ms=4000 handshake_timeout_ms=4000 connect_timeout_ms=4000");
 	struct lw_note note = {.name = "n", .name_size = 1, .text = "t", .text_size = 1}, *got;
 	unsigned long long completed = 0, failed = 1;
 	unsigned notes = 0, batches = 0, steps;
@@ -257,11 +270,12 @@ static void test_stream_while_clocks_step_nothing_fails(void **state)
 	}
 	steps = end_steps();
 	assert_int_equal(sscanf(peer_ask(&peer, "stop"), "streamed %llu %llu", &completed, &failed), 2);
-	print_message("%u batches here, %llu requests there, %u notes, %u steps; the longest took %u ms\n", batches,
-		      completed, notes, steps, (unsigned)longest_ms);
+	print_message("%u batches here, %llu requests there, %u notes, %u steps, %u pauses; the longest took %u ms\n",
+		      batches, completed, notes, steps, stepper.pauses, (unsigned)longest_ms);
 	assert_int_equal(failed, 0);
 	assert_true(completed > 0 && batches > 16);
-	assert_in_range(steps, STREAM_MS / EVERY_MS / 4, UINT32_MAX);
+	assert_in_range(steps, STREAM_MS / (EVERY_MS + PAUSE_MS) / 2, UINT32_MAX);
+	assert_true(stepper.pauses > 0 && longest_ms > PAUSE_MS / 2);
 	assert_int_equal(lw_note_poll(engine, &got), 0);
 	peer_end(&peer);
 	assert_int_equal(lw_engine_close(engine), 0);
