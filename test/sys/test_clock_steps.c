@@ -13,6 +13,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -40,19 +42,43 @@
 
 /* The clock ---------------------------------------------------------------------------------------------------------*/
 
-static atomic_long offset_s; /* between the wall clock that this process sees and the real one */
+/* How far the wall clocks of this program and of its peers are off: shared memory, of which each has one. */
+static struct clocks {
+	atomic_long test_s, peer_s;
+} * clocks;
+static atomic_long *offset_s; /* its own; NULL: none yet */
+
+/* A descriptor that peers inherit. */
+#define CLOCKS_FD "LW_TEST_CLOCKS_FD"
+
+static void set_up_clocks(void)
+{
+	const char *inherited = getenv(CLOCKS_FD);
+	int fd = inherited != NULL ? atoi(inherited) : memfd_create("clocks", 0);
+	char text[16];
+
+	if (fd < 0 || (inherited == NULL && (ftruncate(fd, sizeof(*clocks)) != 0 || fcntl(fd, F_SETFD, 0) != 0)))
+		abort();
+	clocks = mmap(NULL, sizeof(*clocks), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (clocks == MAP_FAILED)
+		abort();
+	offset_s = inherited != NULL ? &clocks->peer_s : &clocks->test_s;
+	snprintf(text, sizeof(text), "%d", fd);
+	setenv(CLOCKS_FD, text, 1);
+}
 
 static bool is_wall(clockid_t clock)
 {
 	return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE || clock == CLOCK_TAI;
 }
 
+/* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the C library's are reserved */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
 	long error = syscall(SYS_clock_gettime, clock, now);
 
-	if (error == 0 && is_wall(clock))
-		now->tv_sec += atomic_load(&offset_s);
+	if (error == 0 && is_wall(clock) && offset_s != NULL)
+		now->tv_sec += atomic_load(offset_s);
 	return (int)error;
 }
 
@@ -81,10 +107,7 @@ int timespec_get(struct timespec *now, int base)
 	return base == TIME_UTC && clock_gettime(CLOCK_REALTIME, now) == 0 ? base : 0;
 }
 
-static void on_step(int number)
-{
-	atomic_store(&offset_s, number == SIGUSR1 ? HOUR : -HOUR);
-}
+/* NOLINTEND(readability-inconsistent-declaration-parameter-name) */
 
 static long real_now(void)
 {
@@ -113,12 +136,12 @@ static void *step(void *arg)
 		uint64_t dice = (turn++ + test_random(&stepper.seed) % 2) % 4;
 
 		if (stepper.peer != 0 && dice < 2)
-			kill(stepper.peer, dice == 0 ? SIGUSR1 : SIGUSR2);
+			atomic_store(&clocks->peer_s, dice == 0 ? HOUR : -HOUR);
 		if (stepper.peer != 0 && dice == 2)
 			kill(stepper.peer, SIGSTOP);
 		if (stepper.peer == 0 || dice >= 2) {
 			test_sleep_ms(20);
-			atomic_store(&offset_s, atomic_load(&offset_s) > 0 ? -HOUR : HOUR);
+			atomic_store(&clocks->test_s, atomic_load(&clocks->test_s) > 0 ? -HOUR : HOUR);
 		}
 		if (stepper.peer != 0 && dice == 2) {
 			test_sleep_ms(PAUSE_MS);
@@ -143,14 +166,16 @@ static unsigned end_steps(void)
 {
 	atomic_store(&stepper.stop, true);
 	pthread_join(stepper.thread, NULL);
-	atomic_store(&offset_s, 0);
+	atomic_store(&clocks->test_s, 0);
+	atomic_store(&clocks->peer_s, 0);
 	return stepper.steps;
 }
 
 static int clock_as_it_is(void **state)
 {
 	(void)state;
-	atomic_store(&offset_s, 0);
+	atomic_store(&clocks->test_s, 0);
+	atomic_store(&clocks->peer_s, 0);
 	return 0;
 }
 
@@ -198,15 +223,17 @@ static void test_steps_are_seen_by_program_engine_and_peer(void **state)
 	peer_start(&peer, 4096, NULL);
 	assert_true(about(off_at(peer.name), 0));
 	for (int sign = -1; sign <= 1; sign += 2) {
-		atomic_store(&offset_s, sign * HOUR);
+		atomic_store(&clocks->test_s, sign * HOUR);
 		assert_true(about(time(NULL) - real_now(), sign * HOUR));
 		gettimeofday(&coarse, NULL);
 		assert_true(about(coarse.tv_sec - real_now(), sign * HOUR));
 		clock_gettime(CLOCK_REALTIME, &exact);
 		assert_true(about(exact.tv_sec - real_now(), sign * HOUR));
 		assert_true(about(off_at(lw_engine_name(engine)), sign * HOUR));
-		kill(peer.pid, sign > 0 ? SIGUSR1 : SIGUSR2);
-		TEST_EVENTUALLY(about(off_at(peer.name), sign * HOUR));
+		assert_true(about(off_at(peer.name), 0));
+		atomic_store(&clocks->peer_s, sign * HOUR);
+		assert_true(about(off_at(peer.name), sign * HOUR));
+		atomic_store(&clocks->peer_s, 0);
 	}
 	assert_true(test_now_ms() - before_ms < 60000);
 	peer_end(&peer);
@@ -436,11 +463,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_request_to_black_hole_while_clock_steps_ends_in_time),
 		cmocka_unit_test(test_calls_to_black_hole_while_clock_steps_end_in_time),
 	};
-	struct sigaction action = {.sa_handler = on_step, .sa_flags = SA_RESTART};
 	int status;
 
-	sigaction(SIGUSR1, &action, NULL);
-	sigaction(SIGUSR2, &action, NULL);
+	set_up_clocks();
 	if (peer_main(argc, argv, &status))
 		return status;
 	stepper.seed = test_seed();

@@ -28,6 +28,7 @@
 #define PIECE 32768
 #define HALF (SIDE * PIECE)
 #define TIMEOUT_MS 1000
+#define QUICK_MS 400
 #define AGAIN_MS 5000
 #define GONE_MS 45000
 
@@ -185,7 +186,8 @@ static void outage(const char *what, uint32_t lasts_ms, const char *cut, const c
 		test_net_run(0, "%s", mend);
 	begin_ms = test_now_ms();
 	while (here_ms == 0 || there_ms == 0) {
-		bool here = here_ms == 0 && try_here(200) == SIDE, there = there_ms == 0 && try_there(200) == SIDE;
+		bool here = here_ms == 0 && try_here(QUICK_MS) == SIDE,
+		     there = there_ms == 0 && try_there(QUICK_MS) == SIDE;
 
 		spent_ms = (unsigned)(test_now_ms() - begin_ms) + 1;
 		here_ms = here ? spent_ms : here_ms;
