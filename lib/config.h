@@ -49,7 +49,8 @@ enum lw_poll_mode {
 	X(N, port_min, "15000", 1024, 65535, "port", "lowest port the engine may listen on; it takes two")             \
 	X(N, port_max, "17000", 1024, 65535, "port", "highest port the engine may listen on")                          \
 	X(N, tcp_lanes, "1", 1, 16, "lanes", "connections of one worker to one peer")                                  \
-	X(N, tcp_max_served, "1024", 1, 65535, "connections", "connections of peers that one worker serves")           \
+	X(N, tcp_max_served, "1024", 1, 65535, "connections",                                                          \
+	  "connections of peers that one worker serves; more take the places of those that are idle")                  \
 	X(T, tcp_congestion, "auto", 0, 15, "",                                                                        \
 	  "congestion control of data connections; auto: cubic inside one host, else the system's; empty: the "        \
 	  "system's")                                                                                                  \

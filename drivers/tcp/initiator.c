@@ -181,6 +181,7 @@ static ssize_t send_spliced(struct tcp_lane *own, uint64_t *asked)
 	}
 	return sent;
 }
+static bool receive_some(struct lw_lane *lane);
 
 /* Sends as much as the kernel takes. False: the lane is down. */
 static bool send_some(struct lw_lane *lane)
@@ -216,7 +217,12 @@ static bool send_some(struct lw_lane *lane)
 			return true;
 		}
 		if (sent < 0) {
-			lw_lane_down(lane, reason_of((int)-sent));
+			enum lw_reason reason = reason_of((int)-sent);
+
+			/* What the peer said before is in the socket still: it may tell what need not fail. */
+			own->sock.readable = true;
+			if (receive_some(lane))
+				lw_lane_down(lane, reason);
 			return false;
 		}
 		lw_count(&lane->stats.calls, 1);
@@ -227,16 +233,19 @@ static bool send_some(struct lw_lane *lane)
 	return true;
 }
 
-/* A slice was refused: the server has looked at nothing behind it and closes. What follows may be sent again elsewhere.
- */
+/* The server has looked at nothing from this slice on and closes: all of it may be sent again on another connection. */
+static void untouched(struct lw_slice *slice)
+{
+	for (; slice != NULL; slice = TAILQ_NEXT(slice, link)) {
+		slice->started = false;
+		slice->attempts = 0;
+	}
+}
+
+/* A slice was refused. */
 static void refused(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason reason)
 {
-	struct lw_slice *later;
-
-	for (later = TAILQ_NEXT(slice, link); later != NULL; later = TAILQ_NEXT(later, link)) {
-		later->started = false;
-		later->attempts = 0;
-	}
+	untouched(TAILQ_NEXT(slice, link));
 	lw_slice_done(lane, slice, reason);
 	lw_lane_down(lane, LW_REASON_RESET);
 }
@@ -338,6 +347,11 @@ static bool note_received(struct lw_lane *lane, uint64_t bytes)
 		part->received += here;
 		bytes -= here;
 		if (!judged && part->received >= TCP_STATUS_BYTES) {
+			if (part->status == tcp_status_word(TCP_STATUS_LEAVING)) {
+				untouched(slice);
+				lw_lane_down(lane, LW_REASON_RESET);
+				return false;
+			}
 			reason = read_status(part->status);
 			if (reason == LW_REASON_REFUSED || reason == LW_REASON_CORRUPT) {
 				refused(lane, slice, reason);

@@ -7,10 +7,12 @@
  * itself. Requests take effect in their order: a WRITE over a range whose READ is not answered yet is held back.
  */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -23,6 +25,8 @@
 #define SUM_AHEAD (256u * 1024)
 #define BIG_BODY (16u * 1024)
 #define BEHIND_BIG_BODY 4096u
+/* A peer that can't be told that its connection ends keeps it for so long after its last byte. */
+#define SILENT_MS 1000u
 
 /* An answer that waits. addr 0: length counts status frames that say OK; else length bytes of memory, after a status if
  * v2, and with their checksum behind if summed. */
@@ -53,10 +57,11 @@ _Static_assert(sizeof(struct block) <= TCP_BLOCK_BYTES, "a block holds staging a
 
 struct tcp_served {
 	struct tcp_sock sock;
-	LIST_ENTRY(tcp_served) link;
+	TAILQ_ENTRY(tcp_served) link;
 	struct lw_lane *lane;
 	struct block *block;
 	uint32_t block_index;
+	uint32_t used_ms;    /* something last happened on it */
 	uint32_t begin, end; /* unused bytes of staging */
 	/* the WRITE that is coming in */
 	uint64_t dest, left;
@@ -68,7 +73,7 @@ struct tcp_served {
 	/* HELLO: which lane of the peer's this is, and whether its older connections are being ended */
 	uint64_t token;
 	uint8_t options;
-	enum { UNGREETED, PROVING, SERVING } stage;
+	enum { UNGREETED, PROVING, SERVING } stage; /* SERVING: the peer said HELLO, and knows what LEAVING means */
 	bool fencing;
 	struct tcp_fence *fence; /* NULL while fencing: to be begun */
 	/* answers: a ring of replies */
@@ -109,7 +114,7 @@ static void end_served(struct tcp_served *served, bool abort)
 	tcp_sock_close(&served->sock, abort);
 	if (served->fence != NULL)
 		served->fence->served = NULL;
-	LIST_REMOVE(served, link);
+	TAILQ_REMOVE(&worker->served, served, link);
 	worker->free_blocks[worker->free_count++] = served->block_index;
 	lw_lane_serve_end(served->lane);
 }
@@ -208,8 +213,8 @@ bool tcp_serve_end_older(struct tcp_worker *worker, uint64_t token, const struct
 	struct tcp_served *served, *next;
 	bool outrun = false;
 
-	for (served = LIST_FIRST(&worker->served); served != NULL; served = next) {
-		next = LIST_NEXT(served, link);
+	for (served = TAILQ_FIRST(&worker->served); served != NULL; served = next) {
+		next = TAILQ_NEXT(served, link);
 		if (served == except || served->token == 0 || !tcp_token_same_lane(served->token, token))
 			continue;
 		if (tcp_token_newer(served->token, token))
@@ -652,6 +657,9 @@ static void work(struct tcp_sock *sock)
 	struct tcp_served *served = (struct tcp_served *)(void *)sock;
 	uint32_t waits;
 
+	served->used_ms = sock->worker->worker->now_ms;
+	TAILQ_REMOVE(&sock->worker->served, served, link);
+	TAILQ_INSERT_TAIL(&sock->worker->served, served, link);
 	/* A reset: what is in the socket's buffer belongs to requests that their initiator has given up. */
 	if (sock->broken) {
 		end_served(served, true);
@@ -672,18 +680,51 @@ static void work(struct tcp_sock *sock)
 		end_served(served, false);
 }
 
+/* Nothing is under way on it: no request, not even in the socket, and no answer that waits there for the peer to read.
+ */
+static bool idle(struct tcp_served *served)
+{
+	int fd = served->sock.io.fd, unread = 0, unsent = 0;
+
+	if (served->sock.ready || served->left != 0 || served->begin != served->end || served->count != 0 ||
+	    served->closing || served->finished || served->sum_to_come || served->fencing)
+		return false;
+	return ioctl(fd, SIOCINQ, &unread) == 0 && unread == 0 && ioctl(fd, SIOCOUTQNSD, &unsent) == 0 && unsent == 0;
+}
+
+/* Ends the connection that has been idle the longest. False: all are busy. */
+static bool make_room(struct tcp_worker *worker)
+{
+	uint64_t leaving = tcp_status_word(TCP_STATUS_LEAVING);
+	struct tcp_served *served;
+
+	TAILQ_FOREACH(served, &worker->served, link)
+	{
+		if ((served->stage != SERVING && worker->worker->now_ms - served->used_ms < SILENT_MS) || !idle(served))
+			continue;
+		/* A request that is on its way finds a closed socket, and its peer this status first. */
+		if (served->stage == SERVING)
+			(void)send(served->sock.io.fd, &leaving, sizeof(leaving), MSG_NOSIGNAL | MSG_DONTWAIT);
+		end_served(served, false);
+		return true;
+	}
+	return false;
+}
+
 void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)
 {
 	static struct lw_log_limit limit;
 	struct tcp_served *served;
 	struct lw_lane *lane = NULL;
 
-	if (worker->free_count > 0)
-		lane = lw_lane_serve(worker->worker, worker->driver, peer);
+	do {
+		if (worker->free_count > 0)
+			lane = lw_lane_serve(worker->worker, worker->driver, peer);
+	} while (lane == NULL && make_room(worker));
 	if (lane == NULL) {
 		lw_log_limited(
 			&limit, LW_LOG_WARNING,
-			"a connection of %s was refused: all are in use, see the settings tcp_max_served and max_lanes",
+			"a connection of %s was refused: all are busy, see the settings tcp_max_served and max_lanes",
 			peer);
 		shutdown(fd, SHUT_RDWR); /* a forked child may have it, too */
 		close(fd);
@@ -695,11 +736,12 @@ void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)
 	served->block_index = worker->free_blocks[--worker->free_count];
 	served->block = (struct block *)(void *)(worker->blocks + served->block_index * TCP_BLOCK_BYTES);
 	served->refusal_sent = TCP_STATUS_BYTES;
+	served->used_ms = worker->worker->now_ms;
 	tcp_sock_init(&served->sock, worker, fd, work);
 	tcp_sock_options(fd);
 	tcp_sock_connected(worker->tcp->engine, fd);
 	lw_accepted_reuse(fd);
-	LIST_INSERT_HEAD(&worker->served, served, link);
+	TAILQ_INSERT_TAIL(&worker->served, served, link);
 	if (lw_worker_io_add(worker->worker, &served->sock.io, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) != 0)
 		end_served(served, true);
 }
@@ -708,7 +750,7 @@ void tcp_serve_tick(struct tcp_worker *worker)
 {
 	struct tcp_served *served;
 
-	LIST_FOREACH(served, &worker->served, link)
+	TAILQ_FOREACH(served, &worker->served, link)
 	{
 		if (served->closing)
 			tcp_sock_wake(&served->sock);
@@ -723,7 +765,7 @@ void tcp_serve_end_all(struct tcp_worker *worker)
 {
 	struct tcp_served *served;
 
-	while ((served = LIST_FIRST(&worker->served)) != NULL)
+	while ((served = TAILQ_FIRST(&worker->served)) != NULL)
 		end_served(served, true);
 }
 
@@ -732,10 +774,10 @@ void tcp_revoke(void *worker_context, uint64_t addr, uint64_t end)
 	struct tcp_worker *worker = worker_context;
 	struct tcp_served *served, *next;
 
-	for (served = LIST_FIRST(&worker->served); served != NULL; served = next) {
+	for (served = TAILQ_FIRST(&worker->served); served != NULL; served = next) {
 		bool inside = overlaps(served->dest, served->left, addr, end) || answers_read(served, addr, end);
 
-		next = LIST_NEXT(served, link);
+		next = TAILQ_NEXT(served, link);
 		if (inside)
 			end_served(served, true);
 	}

@@ -308,7 +308,7 @@ static int tcp_worker_open(void *context, struct lw_worker *worker, void **worke
 			own->driver = i;
 	TAILQ_INIT(&own->ready);
 	LIST_INIT(&own->open);
-	LIST_INIT(&own->served);
+	TAILQ_INIT(&own->served);
 	tcp_pipes_init(&own->pipes);
 	SLIST_INIT(&own->fences);
 	for (uint32_t i = 0; i < TCP_FENCES; i++)

@@ -79,8 +79,8 @@ struct tcp_worker {
 	uint32_t ready_count;
 	struct tcp_pipes pipes;
 	uint32_t ticked_ms;
-	LIST_HEAD(, tcp_served) served;
-	unsigned char *blocks; /* one a served connection: staging and replies */
+	TAILQ_HEAD(, tcp_served) served; /* the one that was used longest ago first */
+	unsigned char *blocks;           /* one a served connection: staging and replies */
 	size_t blocks_bytes;
 	uint32_t *free_blocks;
 	uint32_t free_count;
@@ -171,7 +171,8 @@ bool tcp_fence_begin(struct tcp_served *served, struct tcp_worker *home, uint64_
 void tcp_serve_fenced(struct tcp_served *served, bool outrun);
 /* Ends the worker's served connections of the token's lane that are older. True: there is a newer one. */
 bool tcp_serve_end_older(struct tcp_worker *worker, uint64_t token, const struct tcp_served *except);
-/* Takes a connection that was accepted; closes it if there is no room. The worker's thread. */
+/* Takes a connection that was accepted. If there is no room, the one that has been idle the longest ends; if all are
+ * busy, the new one does. The worker's thread. */
 void tcp_serve(struct tcp_worker *worker, int fd, const char *peer);
 void tcp_serve_end_all(struct tcp_worker *worker);
 void tcp_revoke(void *worker_context, uint64_t addr, uint64_t end);

@@ -12,7 +12,8 @@
  *             ended; one that finds a newer one is closed. Token 0: there are no others
  *
  * Status, 8 bytes: magic in the high half, code in the low half. After a code other than OK or CHALLENGE the server
- * closes, and has looked at nothing that came behind the request.
+ * closes, and has looked at nothing that came behind the request. LEAVING comes by itself, to a peer that said HELLO on
+ * this connection: the server needs its place for another one, and has looked at nothing that it has not answered.
  *
  * HELLO has options at byte 17: what the initiator will do. They must be what the target's descriptor announces.
  *   AUTH      the proof of auth.h is part of the greeting: 32 bytes behind HELLO, 64 behind the status CHALLENGE,
@@ -47,7 +48,8 @@ enum tcp_status {
 	TCP_STATUS_OPTIONS = 3,     /* HELLO: options other than ours; or no HELLO where one is asked for */
 	TCP_STATUS_CHALLENGE = 4,   /* HELLO: prove that you know the secret */
 	TCP_STATUS_UNAUTHORIZED = 5,
-	TCP_STATUS_CORRUPT = 6, /* a checksum differs; the body was stored, the request did not happen */
+	TCP_STATUS_CORRUPT = 6,  /* a checksum differs; the body was stored, the request did not happen */
+	TCP_STATUS_LEAVING = 16, /* this connection ends: ask again on another one */
 };
 
 struct tcp_header {

@@ -30,6 +30,7 @@ from wire import (
     compact,
     connect,
     crc,
+    eventually,
     frame,
     header,
     main,
@@ -46,15 +47,6 @@ PROBES = {
 # The target's memory, in MiB: two adjacent buffers, a hole, one to read, one to write, one of its own, one at the end.
 OFFER = ((0, 4, 3), (4, 4, 3), (9, 1, 1), (10, 1, 2), (11, 1, 0), (12, 4, 3))
 SIZE = 16 * MIB
-
-
-def eventually(condition, seconds=10):
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 class Served(unittest.TestCase):

@@ -19,6 +19,7 @@ READ1, WRITE1, READ2, WRITE2, HELLO = 0x00, 0x01, 0x80, 0x81, 0x82
 OK = bytes.fromhex("000000005654434d")
 REFUSED = bytes.fromhex("010000005654434d")
 OTHER_LIFE = bytes.fromhex("020000005654434d")
+LEAVING = bytes.fromhex("100000005654434d")
 CONNECTION, METADATA, NOTIFY, PROBE = range(4)
 REASONS = (
     "none local_range remote_range refused unreachable reset protocol restarted timeout canceled segment_closed "
@@ -82,6 +83,15 @@ def call(port, data):
     with connect(port) as sock:
         sock.sendall(data)
         return rest(sock)
+
+
+def eventually(condition, seconds=PATIENCE):
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def compact(document):
