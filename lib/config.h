@@ -51,6 +51,8 @@ enum lw_poll_mode {
 	X(N, tcp_lanes, "1", 1, 16, "lanes", "connections of one worker to one peer")                                  \
 	X(N, tcp_max_served, "1024", 1, 65535, "connections",                                                          \
 	  "connections of peers that one worker serves; more take the places of those that are idle")                  \
+	X(N, tcp_idle_s, "60", 0, 86400, "s",                                                                          \
+	  "a connection to a peer that is idle for so long is closed; the next request makes it again; 0: never")      \
 	X(T, tcp_congestion, "auto", 0, 15, "",                                                                        \
 	  "congestion control of data connections; auto: cubic inside one host, else the system's; empty: the "        \
 	  "system's")                                                                                                  \

@@ -545,6 +545,7 @@ int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 	if (fd < 0)
 		return -errno;
 	tcp_sock_init(&own->sock, worker, fd, work);
+	own->used_ms = worker->worker->now_ms;
 	tcp_sock_options(fd);
 	if (connect(fd, (const struct sockaddr *)addr, lw_sockaddr_length(addr)) != 0 && errno != EINPROGRESS &&
 	    errno != EINTR) {
@@ -611,4 +612,29 @@ bool tcp_unpost(struct lw_lane *lane, struct lw_slice *slice)
 	if (own->unsent == slice)
 		own->unsent = TAILQ_NEXT(slice, link);
 	return true;
+}
+
+/* Middleboxes forget connections without traffic, and the next request would be lost on one. */
+void tcp_lanes_tick(struct tcp_worker *worker)
+{
+	uint64_t idle_ms = worker->tcp->engine->config.tcp_idle_s * 1000;
+	uint32_t now_ms = worker->worker->now_ms;
+	struct tcp_sock *sock, *next;
+
+	for (sock = LIST_FIRST(&worker->open); idle_ms != 0 && sock != NULL; sock = next) {
+		struct lw_lane *lane = lane_of(sock);
+		struct tcp_lane *own = own_of(lane);
+		uint64_t calls;
+
+		next = LIST_NEXT(sock, open_link);
+		if (sock->work != work || lw_lane_state(lane) != LW_LANE_UP)
+			continue;
+		calls = atomic_load_explicit(&lane->stats.calls, memory_order_relaxed);
+		if (calls != own->calls || !TAILQ_EMPTY(&lane->inflight)) {
+			own->calls = calls;
+			own->used_ms = now_ms;
+		} else if (now_ms - own->used_ms >= idle_ms) {
+			lw_lane_down(lane, LW_REASON_NONE);
+		}
+	}
 }

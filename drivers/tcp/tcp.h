@@ -101,6 +101,8 @@ struct tcp_lane {
 	struct lw_slice *unsent; /* first slice that is not sent completely */
 	struct tcp_pipe *pipe;   /* has bytes of unsent; NULL: none */
 	bool splices;            /* what the other end is like allows it */
+	uint64_t calls;          /* of the lane, when it was last found in use: tcp_lanes_tick */
+	uint32_t used_ms;
 	bool connected;
 	uint8_t version;
 	uint8_t next_addr;
@@ -160,6 +162,8 @@ void tcp_lane_close(struct lw_lane *lane);
 void tcp_post(struct lw_lane *lane, struct lw_slice *slice);
 void tcp_flush(struct lw_lane *lane);
 bool tcp_unpost(struct lw_lane *lane, struct lw_slice *slice);
+/* Closes lanes that have been idle too long. Now and then. */
+void tcp_lanes_tick(struct tcp_worker *worker);
 
 /* fence.c */
 /* Ends the lane's older connections and then calls tcp_serve_fenced: at once, or later with *out the fence that is on
