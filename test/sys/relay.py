@@ -24,7 +24,7 @@ class Relay:
         self.random = random.Random(seed)
         self.ended = 0  # because they were idle
         self.accepted = 0
-        self.forgotten = []  # in silence: nobody looks at them any more
+        self.tasks = set()
         self.loop = asyncio.new_event_loop()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = self.listener.getsockname()[1]
@@ -42,6 +42,9 @@ class Relay:
         self.loop.close()
 
     async def _serve(self, reader, writer):
+        task = asyncio.current_task()
+        self.tasks.add(task)  # the loop's own references are weak
+        task.add_done_callback(self.tasks.discard)
         self.accepted += 1
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)

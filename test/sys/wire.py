@@ -110,9 +110,10 @@ class Peer:
             stderr=subprocess.PIPE,
         )
         self.log = []
+        self.pending = b""
         self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
-        word, self.name, addr, self.size = self._line().split()
+        word, self.name, addr, self.size = self.answer().split()
         assert word == "ready"
         self.addr = int(addr)
         self.port = int(self.name.rsplit(":", 1)[1])
@@ -124,19 +125,26 @@ class Peer:
         for line in self.process.stderr:
             self.log.append(line.decode(errors="replace"))
 
-    def _line(self):
-        if not select.select([self.process.stdout], [], [], 2 * PATIENCE)[0]:
-            raise TimeoutError("the peer does not answer")
-        line = self.process.stdout.readline().decode()
-        if not line:
-            self.reader.join(5)
-            raise EOFError("the peer is gone: " + "".join(self.log))
-        return line.strip()
+    def answer(self):
+        while b"\n" not in self.pending:
+            if not select.select([self.process.stdout], [], [], 2 * PATIENCE)[0]:
+                raise TimeoutError("the peer does not answer")
+            part = os.read(self.process.stdout.fileno(), 65536)
+            if not part:
+                self.reader.join(5)
+                raise EOFError("the peer is gone: " + "".join(self.log))
+            self.pending += part
+        line, _, self.pending = self.pending.partition(b"\n")
+        return line.decode().strip()
+
+    def tell(self, *lines):
+        """Sends lines, each of which will have an answer."""
+        self.process.stdin.write("".join(line + "\n" for line in lines).encode())
+        self.process.stdin.flush()
 
     def ask(self, line):
-        self.process.stdin.write(line.encode() + b"\n")
-        self.process.stdin.flush()
-        return self._line()
+        self.tell(line)
+        return self.answer()
 
     def open(self, name, timeout_ms=0):
         """The segment's handle, or the negative errno value."""
