@@ -40,6 +40,12 @@ struct call {
 
 static void end(struct lw_ctrl *ctrl, struct call *call, int result, const char *body, size_t size)
 {
+	const struct linger reset = {.l_onoff = 1};
+
+	/* The reply is here, nothing is under way any more: a reset spares us the state that would keep the port from
+	 * other connections for a minute. */
+	if (result == 0)
+		setsockopt(call->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	lw_link_remove(&call->link);
 	lw_ctrl_timer_clear(&call->timer);
 	lw_ctrl_io_kill(ctrl, &call->io, call->fd); /* at once: the peer waits for our close */

@@ -564,8 +564,9 @@ void tcp_lane_close(struct lw_lane *lane)
 {
 	struct tcp_lane *own = own_of(lane);
 
-	/* What the kernel still holds of unconfirmed requests must not arrive after they ended. */
-	tcp_sock_close(&own->sock, !TAILQ_EMPTY(&lane->inflight));
+	/* What the kernel still holds of unconfirmed requests must not arrive after they ended. Without any, where all
+	 * are confirmed, a reset spares us the state that would keep the port from other connections for a minute. */
+	tcp_sock_close(&own->sock, own->version >= 2 || !TAILQ_EMPTY(&lane->inflight));
 	if (own->pipe != NULL)
 		tcp_pipe_give(own->pipe);
 	own->pipe = NULL;

@@ -39,6 +39,9 @@ static struct {
 	struct lw_engine *engine;
 	unsigned char *memory;
 	uint64_t length;
+	char settings[512];
+	char address[32]; /* to listen on; empty: the usual one */
+	const char *parts; /* offered; NULL: all of the memory */
 	/* the stream */
 	pthread_t thread;
 	bool streaming;
@@ -244,6 +247,7 @@ static void withdraw(uint64_t offset)
 	else
 		answer_error(error);
 }
+static void begin(void);
 
 static void serve_line(const char *line)
 {
@@ -285,6 +289,11 @@ static void serve_line(const char *line)
 		answer("streamed %llu %llu", atomic_load(&own.completed), atomic_load(&own.failed));
 	} else if (strncmp(line, "state", 5) == 0) {
 		state();
+	} else if (strncmp(line, "again", 5) == 0) {
+		stop_stream();
+		if (lw_engine_close(own.engine) != 0)
+			fail_msg("the engine was not closed: %s", lw_last_error());
+		begin();
 	} else {
 		answer("error %d unknown command", -EINVAL);
 	}
@@ -302,6 +311,19 @@ static void offer_parts(const char *list)
 			return;
 	}
 	fail_msg("\"%s\" is no list of buffers", list);
+}
+
+/* Opens the engine. */
+static void begin(void)
+{
+	if (test_engine_try(own.settings, own.address[0] != '\0' ? own.address : NULL, &own.engine) != 0)
+		fail_msg("no engine: %s", lw_last_error());
+	if (own.parts != NULL)
+		offer_parts(own.parts);
+	else
+		test_register(own.engine, own.memory, own.length, LW_ACCESS_REMOTE);
+	answer("ready %s %" PRIu64 " %" PRIu64, lw_engine_name(own.engine), (uint64_t)(uintptr_t)own.memory,
+	       own.length);
 }
 
 static void become(const char *uid)
@@ -341,8 +363,6 @@ static void ring_alarms(const char *every)
 
 bool peer_main(int argc, char **argv, int *status)
 {
-	char settings[512] = "", address[32] = "";
-	const char *parts = NULL;
 	unsigned link_number = 0;
 	void *at = NULL;
 	char line[512];
@@ -365,9 +385,9 @@ bool peer_main(int argc, char **argv, int *status)
 		else if (strncmp(argv[i], "link=", 5) == 0)
 			link_number = (unsigned)strtoul(argv[i] + 5, NULL, 10);
 		else if (strncmp(argv[i], "offer=", 6) == 0)
-			parts = argv[i] + 6;
-		else if (used + strlen(argv[i]) + 2 < sizeof(settings))
-			used += (size_t)snprintf(settings + used, sizeof(settings) - used, "%s ", argv[i]);
+			own.parts = argv[i] + 6;
+		else if (used + strlen(argv[i]) + 2 < sizeof(own.settings))
+			used += (size_t)snprintf(own.settings + used, sizeof(own.settings) - used, "%s ", argv[i]);
 		else
 			fail_msg("too many options");
 	}
@@ -375,16 +395,9 @@ bool peer_main(int argc, char **argv, int *status)
 	own.memory = test_map(own.length, at);
 	if (link_number != 0) {
 		test_net_join(link_number);
-		snprintf(address, sizeof(address), "10.99.%u.2", link_number);
+		snprintf(own.address, sizeof(own.address), "10.99.%u.2", link_number);
 	}
-	if (test_engine_try(settings, link_number != 0 ? address : NULL, &own.engine) != 0)
-		fail_msg("no engine: %s", lw_last_error());
-	if (parts != NULL)
-		offer_parts(parts);
-	else
-		test_register(own.engine, own.memory, own.length, LW_ACCESS_REMOTE);
-	answer("ready %s %" PRIu64 " %" PRIu64, lw_engine_name(own.engine), (uint64_t)(uintptr_t)own.memory,
-	       own.length);
+	begin();
 	mask_alarms(SIG_BLOCK);
 	while (fgets(line, sizeof(line), stdin) != NULL) {
 		mask_alarms(SIG_UNBLOCK);

@@ -20,6 +20,7 @@
  *       DEPTH ranges side by side, one request over each at a time
  *   stop                                                        -> streamed COMPLETED FAILED
  *   state                                                       -> state FDS THREADS RSS_KIB NOTES LANES
+ *   again                                                       -> as at start; its engine ends, another one begins
  *   anything that fails                                         -> error NUMBER sentence
  */
 #ifndef LW_TEST_PEER_H
