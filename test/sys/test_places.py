@@ -89,12 +89,14 @@ class Places(unittest.TestCase):
         # Each connection is needed again when it has just been the longest idle.
         movers = [self.peer(f"tcp_lanes={lanes}", "workers=1") for lanes in (16, 16, 16, 16, 16, 16)]
         segments = [mover.open(self.target.name) for mover in movers]
-        for i in range(60):
+        spent = []
+        for _ in range(60):
             for j, (mover, segment) in enumerate(zip(movers, segments)):
                 at, count = self.target.addr + j * 512 * 1024, RANDOM.choice((1, 16, 64))
                 outcome = mover.run("write", segment, 0, at, 4096, count)
                 self.assertEqual(outcome.counts, (count, 0, 0, 0), outcome)
-                self.assertLess(outcome.ms, 1000, outcome)
+                spent.append(outcome.ms)
+        self.assertLess(sorted(spent)[len(spent) // 2], 200)
 
     def test_all_busy_new_one_refused_served_later(self):
         busy = [self.client() for _ in range(self.PLACES)]

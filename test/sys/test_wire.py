@@ -162,6 +162,57 @@ class DataPort(Served):
                 self.assertEqual(rest(sock), REFUSED if op & 0x80 else b"")
         self.assertEqual(self.target.sum(0, SIZE), before)
 
+    def test_any_headers_near_the_edges_judged_byte_by_byte(self):
+        edges = sorted({at * MIB + add for at, length, _ in OFFER for add in (0, length * MIB)} | {0, SIZE})
+        sizes = (0, 1, 2, 23, 25, 4096, MIB, 1 << 31, 1 << 32, 1 << 63, (1 << 64) - 1, (1 << 64) - self.base)
+        # What each byte may be used for, and what it is. Buffers side by side are one range.
+        rights = {at: access for start, length, access in OFFER for at in range(start, start + length)}
+        mirror = bytearray(RANDOM.randbytes(SIZE))
+        untouched = {at: self.target.sum(at * MIB, MIB) for at in range(SIZE // MIB) if not rights.get(at, 0) & 2}
+        with connect(self.port) as sock:
+            for at, access in rights.items():
+                here = slice(at * MIB, (at + 1) * MIB)
+                if access & 2:
+                    sock.sendall(header(MIB, self.base + at * MIB, WRITE2) + mirror[here])
+                    self.assertEqual(take(sock, 8), OK)
+                elif access & 1:
+                    sock.sendall(header(MIB, self.base + at * MIB, READ1))
+                    mirror[here] = take(sock, MIB)
+        served = 0
+        for _ in range(1500):
+            op = RANDOM.choice((READ1, WRITE1, READ2, WRITE2, RANDOM.randrange(256)))
+            size = RANDOM.choice((RANDOM.choice(sizes) + RANDOM.randrange(-2, 3), RANDOM.randrange(5000))) % (1 << 64)
+            at = RANDOM.choice(edges) + RANDOM.choice((0, 0, -1, 1, -size, -size + 1, -size - 1, RANDOM.randrange(-9, 9)))
+            if op == HELLO and size == 0:
+                continue
+            write, status = op & 0x7F == 1, OK if op & 0x80 else b""
+            right = size != 0 and 0 <= at and at + size <= SIZE and all(
+                rights.get(i, 0) & (2 if write else 1) for i in range(at // MIB, (at + size - 1) // MIB + 1)
+            )
+            head = header(size, (self.base + at) % (1 << 64), op, RANDOM.randbytes(7))
+            with self.subTest(op=hex(op), at=hex(at), size=hex(size)), connect(self.port) as sock:
+                cut = RANDOM.randrange(25)
+                sock.sendall(head[:cut])
+                sock.sendall(head[cut:])
+                if not right:
+                    self.assertEqual(rest(sock), REFUSED if status else b"")
+                    continue
+                served += 1
+                if write:
+                    data = RANDOM.randbytes(size)
+                    mirror[at : at + size] = data
+                    sock.sendall(data)
+                    # Version 1 confirms nothing, but the target closes when it has everything.
+                    sock.shutdown(socket.SHUT_WR)
+                    self.assertEqual(rest(sock), status)
+                else:
+                    self.assertEqual(take(sock, len(status)), status)
+                    self.assertTrue(take(sock, size) == mirror[at : at + size], "other bytes")
+        print(f"{served} served", flush=True)
+        for at in range(SIZE // MIB):
+            wanted = untouched.get(at, crc(mirror[at * MIB : (at + 1) * MIB]))
+            self.assertEqual(self.target.sum(at * MIB, MIB), wanted)
+
     def test_refused_write_with_its_body_status_arrives(self):
         for size in (1, 65536, 3 * MIB):
             with connect(self.port) as sock:
@@ -295,6 +346,38 @@ class DataPort(Served):
                 self.assertIn(rest(sock), (b"", REFUSED))
         with connect(self.port) as sock:
             sock.sendall(b"*1\r\n$4\r\nPING\r\n")
+
+
+class Deaf(unittest.TestCase):
+    """More clients than a pool of buffers would bear."""
+
+    def test_200_clients_that_never_read_64_mib_each(self):
+        target = Peer(64 * MIB, "tcp_max_served=256", "max_lanes=512")
+        self.addCleanup(lambda: self.assertEqual(target.end(), 0))
+        target.ask(f"fill 0 {64 * MIB} 1")  # its pages are there
+        before = target.state()
+        # Small buffers: what the kernel may hold for all sockets together is not the question here.
+        deaf = [connect(target.data_port, 65536) for _ in range(200)]
+        for sock in deaf:
+            self.addCleanup(sock.close)
+            sock.sendall(header(64 * MIB, target.addr, READ2))
+        self.assertTrue(eventually(lambda: target.state()[4] == 200))
+        begin = time.monotonic()
+        data = RANDOM.randbytes(5000)
+        for i in range(50):
+            with connect(target.data_port) as sock:
+                sock.sendall(header(5000, target.addr + i, WRITE2) + data + header(5000, target.addr + i, READ2))
+                self.assertEqual(take(sock, 5016), OK + OK + data)
+        self.assertLess(time.monotonic() - begin, 10)
+        after = target.state()
+        self.assertLess(after[2] - before[2], 16 * 1024)
+        self.assertEqual(after[1], before[1])
+        # One that reads after all gets everything.
+        data = take(deaf[77], 8 + 64 * MIB)
+        self.assertEqual((data[:8], len(data)), (OK, 8 + 64 * MIB))
+        for sock in deaf:
+            RANDOM.choice((reset, socket.socket.close))(sock)
+        self.assertTrue(eventually(lambda: target.state()[:2] == before[:2]), "descriptors or threads are left")
 
 
 class HandshakePort(Served):
