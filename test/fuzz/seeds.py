@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the handmade inputs under test/fuzz/seeds/. Files there that this does not write, regressions, stay as they
+are. The encodings are those that the head of each fuzzer describes."""
+
+import json
+import os
+import struct
+
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "seeds")
+ASLEEP = 0x80  # the other side sleeps through this step
+
+
+def write(fuzzer, name, data):
+    folder = os.path.join(HERE, fuzzer)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(data)
+
+
+# The target's options, operations, edges of buffers (begin and end of each) and special sizes.
+ABRUPT, STINGY, TCP, SMALL_ANSWERS, SMALL_REQUESTS = 0x03, 0x04, 0x38, 0x40, 0x80
+READ2, WRITE2, READ1, WRITE1, HELLO, HELLO1, ODD, ODD1 = range(8)
+FIRST, SECOND, READ_ONLY, WRITE_ONLY, OWN, UNEVEN, LARGE = range(0, 14, 2)
+END = 1  # of a buffer
+LARGE_BYTES, LARGE_BYTES_1, HUGE, ALL_ONES = 9, 10, 11, 12
+
+
+def request(op, edge, offset, size, flags=0):
+    return struct.pack("<BBBhBH", 2 | flags, op, edge, offset, 0, size)
+
+
+def special(op, edge, offset, size, flags=0):
+    return struct.pack("<BBBhB", 2 | flags, op, edge, offset, 135 + size)
+
+
+def raw(data, flags=0):
+    return b"".join(bytes([flags, len(data[i : i + 255])]) + data[i : i + 255] for i in range(0, len(data), 255))
+
+
+def body(size, flags=0):
+    return struct.pack("<BH", 6 | flags, size)
+
+
+REST, TAKE_ALL, HALF, WAIT = bytes([9]), bytes([12]), bytes([13]), bytes([14])
+
+
+def take(size):
+    return struct.pack("<BH", 11, size)
+
+
+def tcp_target():
+    hello = request(HELLO, 0, 0, 0)
+    pair = request(WRITE2, FIRST, 10, 100) + REST + request(READ2, FIRST, 0, 200)
+    old = request(WRITE1, SECOND, 0, 300) + REST + request(READ1, SECOND, 1, 299)
+    seeds = {
+        "write_read": b"\0" + pair,
+        "write_read_v1": b"\0" + old,
+        "hello": b"\0" + hello + pair + old,
+        "hello_other_life": b"\0" + request(HELLO, 0, 0, 127) + pair,
+        "hello_with_size": b"\0" + request(HELLO, FIRST, 0, 200),
+        "refused": b"\0" + pair + request(READ2, WRITE_ONLY, 0, 8) + pair,
+        "refused_v1": b"\0" + request(READ1, OWN, 0, 8) + pair,
+        "write_refused": b"\0" + request(WRITE2, READ_ONLY, 0, 64) + body(64),
+        "seam": b"\0" + request(WRITE2, FIRST | END, -10, 20) + REST + request(READ2, FIRST | END, -20, 40),
+        "beyond": b"\0" + request(READ2, SECOND | END, -10, 11),
+        "uneven": b"\0" + request(READ2, UNEVEN, 0, 2900) + request(READ2, UNEVEN, -1, 2),
+        "two_rights": b"\0" + request(READ2, READ_ONLY | END, -8, 16),
+        "size_0": b"\0" + request(READ1, FIRST, 0, 0),
+        "wraps": b"\0" + special(READ2, FIRST, 0, ALL_ONES),
+        "half_of_all": b"\0" + special(WRITE2, FIRST, 0, HUGE) + body(1000),
+        "large": bytes([SMALL_ANSWERS | SMALL_REQUESTS])
+        + special(WRITE2, LARGE, 0, LARGE_BYTES)
+        + REST
+        + special(READ2, LARGE, 0, LARGE_BYTES),
+        "large_1": b"\0" + special(READ2, LARGE, 0, LARGE_BYTES_1),
+        "nothing_is_read": bytes([STINGY | SMALL_ANSWERS]) + request(READ2, LARGE, 0, 4000) * 200,
+        "queue_full": bytes([STINGY | SMALL_ANSWERS]) + special(READ2, LARGE, 0, LARGE_BYTES) + (pair + take(50)) * 60,
+        "held": bytes([STINGY | SMALL_ANSWERS])
+        + special(READ2, LARGE, 0, LARGE_BYTES)
+        + request(WRITE2, LARGE, 100, 5000)
+        + body(5000)
+        + request(READ2, LARGE, 50, 200)
+        + take(1000)
+        + TAKE_ALL,
+        "many_at_once": b"\0" + (request(WRITE2, FIRST, 5, 1, ASLEEP) + body(1, ASLEEP)) * 150 + WAIT,
+        "byte_by_byte": b"\0"
+        + b"".join(raw(bytes([byte])) for byte in struct.pack("<QQQ", 5, 0x50000000, 0x81) + b"hello"),
+        "odd_operations": b"\0"
+        + request(ODD, FIRST, 0, 50)
+        + request(ODD1, FIRST, 0, 50)
+        + request(HELLO1, FIRST, 1, 5),
+        "http": b"\0" + raw(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\n\r\n"),
+        "half_in_a_body": b"\0" + request(WRITE2, FIRST, 0, 500) + body(100) + HALF,
+        "half_with_answers": bytes([STINGY | SMALL_ANSWERS]) + special(READ2, LARGE, 0, LARGE_BYTES) + HALF + WAIT,
+        "gone_in_a_body": bytes([ABRUPT]) + request(WRITE2, LARGE, 0, 50000) + body(30000),
+        "gone_unread": bytes([ABRUPT | STINGY]) + special(READ2, LARGE, 0, LARGE_BYTES) + pair,
+        "real_connection": bytes([TCP]) + hello + pair + special(READ2, LARGE, 0, LARGE_BYTES),
+        "real_refusal": bytes([TCP]) + request(READ2, OWN, 0, 8) + body(60000),
+        "real_gone": bytes([TCP | ABRUPT | STINGY]) + special(READ2, LARGE, 0, LARGE_BYTES),
+        "real_reset": bytes([TCP | ABRUPT]) + request(WRITE2, LARGE, 0, 50000) + body(30000),
+    }
+    for name, data in seeds.items():
+        write("tcp_target", name, data)
+
+
+# The peer's options, requests and steps.
+V2, V2_HELLO, V1, SMALL = 0, 1, 3, 4
+LENGTHS = (1, 7, 8, 9, 24, 100, 4096, 16384, 16385, 40000, 64512)
+
+
+def read(length):
+    return bytes([LENGTHS.index(length) * 2])
+
+
+def store(length):
+    return bytes([LENGTHS.index(length) * 2 + 1])
+
+
+def peer(options, requests, *steps):
+    return bytes([options | len(requests) << 4]) + b"".join(requests) + b"".join(steps)
+
+
+OK, NEXT, ALL, CLOSE, MUTE, SHUT_EAR, NO_EAR, PEER_WAITS = (bytes([n]) for n in (0, 4, 6, 8, 9, 10, 13, 14))
+
+
+def status(code):
+    return bytes([1, code])
+
+
+def filler(size):
+    return struct.pack("<BH", 3, size)
+
+
+def submit(what):
+    return bytes([11]) + what
+
+
+def cancel(task):
+    return bytes([12, task])
+
+
+def tcp_initiator():
+    mixed = [read(100), store(100), read(40000), store(40000), read(1), store(1)]
+    seeds = {
+        "answers": peer(V2, mixed, ALL),
+        "answers_hello": peer(V2_HELLO, mixed, ALL),
+        "answers_v1": peer(V1, mixed, ALL),
+        "small": peer(V2_HELLO | SMALL, mixed, ALL, ALL, ALL),
+        "one_by_one": peer(V2_HELLO, mixed, *[NEXT] * 12),
+        "silent": peer(V2_HELLO, mixed),
+        "other_life": peer(V2_HELLO, mixed, status(2)),
+        "hello_refused": peer(V2_HELLO, mixed, status(1)),
+        "unknown_status": peer(V2, mixed, NEXT, status(3)),
+        "no_status": peer(V2, mixed, raw(b"HTTP/1.1 200 OK\r\n\r\n").replace(b"\0", b"\2", 1)),
+        "refused": peer(V2, mixed, NEXT, status(1), ALL),
+        "refused_at_once": peer(V2_HELLO, mixed, OK, status(1), OK, status(1), OK, status(1)),
+        "refused_in_a_body": peer(V2, [store(64512), read(100)], NO_EAR, status(1), PEER_WAITS, ALL),
+        "ok_in_a_body": peer(V2, [store(64512)] * 6, NO_EAR, OK, OK),
+        "closed_again_and_again": peer(V2, mixed, CLOSE, CLOSE, CLOSE),
+        "closed_and_honest": peer(V2, mixed, NEXT, CLOSE, ALL),
+        "part_of_a_body": peer(V2, [read(40000)] * 3, OK, filler(10000), CLOSE, OK, filler(16000), MUTE),
+        "too_much": peer(V2, [read(100)], OK, filler(101)),
+        "unasked": peer(V2, [read(1)], ALL, filler(1)),
+        "no_ear": peer(V2, [store(64512)] * 6, SHUT_EAR, PEER_WAITS, ALL),
+        "canceled": peer(V2, mixed, cancel(0), cancel(3), NEXT, cancel(2)),
+        "canceled_unsent": peer(V2, [store(64512)] * 6, NO_EAR, cancel(5), cancel(0), NO_EAR, ALL),
+        "later": peer(
+            V2_HELLO, [], submit(read(24)), ALL, ALL, submit(store(4096)), ALL, CLOSE, submit(read(7)), ALL, ALL
+        ),
+        "bytes_of_a_status": peer(
+            V2_HELLO, [read(9)], *[b"\2\1" + bytes([byte]) for byte in (bytes(4) + b"VTCM") * 2], filler(9)
+        ),
+    }
+    for name, data in seeds.items():
+        write("tcp_initiator", name, data)
+
+
+def frame(kind, text, cuts=b"", options=0):
+    data = text if isinstance(text, bytes) else text.encode()
+    return bytes([options, len(cuts)]) + cuts + struct.pack("<QB", len(data) + 1, kind) + data
+
+
+NOTE = json.dumps({"name": "a name", "notify_msg": "what there is to say"})
+
+
+def frames():
+    for kind, name in enumerate(("connection", "metadata", "notify", "probe", "unknown")):
+        write("frame", name, frame(kind, (NOTE if kind == 2 else "{}") + "\n"))
+        write("frame", name + "_cut", frame(kind, NOTE, b"\x01\x07\x01\x03", 1))
+    legacy = b'{"local_nic_path":"a","peer_nic_path":"b","qp_num":[1]}\n'
+    write("frame", "legacy", b"\0\0" + struct.pack("<Q", len(legacy)) + legacy)
+    write("frame", "newline_alone", b"\0\0" + struct.pack("<Q", 1) + b"\n")
+    write("frame", "length_0", b"\0\0" + bytes(8))
+    write("frame", "length_of_2_63", b"\0\0" + struct.pack("<Q", 1 << 63) + b"\1{}")
+    write("frame", "longest", b"\0\0" + struct.pack("<Q", 4096) + b"\1{}")
+    write("frame", "cut_short", frame(1, "{}\n", b"\3", 1)[:-2])
+    write("frame", "two", frame(3, "{}") + frame(3, "{}")[2:])
+    write("frame", "not_json", frame(1, "{"))
+    write("frame", "http", b"\0\0GET / HTTP/1.1\r\n\r\n")
+
+
+def descriptors():
+    def document(**changes):
+        fields = {
+            "buffers": [
+                {"addr": 4096, "length": 4096, "name": "10.0.0.1:12001"},
+                {"addr": 8192, "length": 1, "name": "cpu:0"},
+            ],
+            "name": "10.0.0.1:12001",
+            "protocol": "tcp",
+            "tcp_data_port": 15001,
+            "tcp_proto_version": 2,
+            "timestamp": "2026-01-01 00:00:00.000000",
+        }
+        fields.update(changes)
+        return json.dumps({key: value for key, value in fields.items() if value is not None}, separators=(",", ":"))
+
+    several = [{"addr": 4096, "length": 1, "name": "cpu:0", "protocol": p} for p in ("rdma", "tcp")]
+    seeds = {
+        "plain": document(),
+        "ours": document(lw={"incarnation": "0123456789abcdef", "access": [1, 2]}),
+        "v1": document(tcp_proto_version=None),
+        "newer": document(tcp_proto_version=7),
+        "several_protocols": document(protocol=["rdma", "tcp"], buffers=several),
+        "addressless": document(protocol="nvmeof", buffers=[], tcp_data_port=None),
+        "empty": document(buffers=[]),
+        "odd_names": document(
+            name='a "quoted" \\ name \u00e9', buffers=[{"addr": 1, "length": 1, "name": "\u20ac" * 40}]
+        ),
+        "last_address": document(buffers=[{"addr": 9007199254740991, "length": 1, "name": "x"}]),
+        "overlap": document(
+            buffers=[{"addr": 4096, "length": 4096, "name": "x"}, {"addr": 8191, "length": 1, "name": "y"}]
+        ),
+        "text_for_number": document(tcp_data_port="15001"),
+        "negative": document(buffers=[{"addr": -1, "length": 4096, "name": "x"}]),
+        "fraction": document(tcp_data_port=1.5),
+        "large_port": document(tcp_data_port=70000),
+        "unknown_protocol": document(protocol="pigeon"),
+        "nul": document().replace("10.0.0.1", "10\\u0000"),
+        "deep": "[" * 20 + "]" * 20,
+        "list": "[]",
+        "null": "null",
+        "cut": document()[:-30],
+    }
+    for name, data in seeds.items():
+        write("descriptor", name, data.encode())
+
+
+def hostports():
+    names = {
+        "host": "node-1.example.org",
+        "host_port": "node-1:12001",
+        "v4": "10.0.0.1:15000",
+        "v6": "2001:db8::1",
+        "brackets": "[2001:db8::1]",
+        "brackets_port": "[2001:db8::1]:12001",
+        "tail_like_a_port": "2001:db8:0:0:0:0:0:12001",
+        "scope": "fe80::1%eth0",
+        "scope_port": "[fe80::1%eth0]:80",
+        "scope_bare_port": "fe80::1%2:80",
+        "mapped": "[::ffff:10.0.0.1]:65535",
+        "empty_scope": "fe80::1%",
+        "port_0": "a:0",
+        "port_large": "a:65536",
+        "port_sign": "a:+1",
+        "open": "[::1",
+        "junk_behind": "[::1]x",
+        "brackets_twice": "[[::1]]",
+        "long": "a" * 255,
+        "longer": "a" * 256,
+        "long_port": "a" * 249 + ":65535",
+    }
+    for name, text in names.items():
+        write("hostport", name, b"\2" + text.encode())
+
+
+if __name__ == "__main__":
+    tcp_target()
+    tcp_initiator()
+    frames()
+    descriptors()
+    hostports()
