@@ -39,7 +39,7 @@
 struct task {
 	uint8_t op;
 	size_t length;
-	bool canceled;
+	bool canceled;           /* or given little time */
 	uint32_t slices;         /* a bit each: all of them */
 	uint32_t arrived;        /* whole, at the peer */
 	uint32_t confirmed;      /* by what the peer sent, as far as the model goes */
@@ -82,9 +82,11 @@ static struct rig {
 	uint32_t lanes;
 	unsigned char *memory;
 	unsigned char start[TASKS * SLOT];
+	unsigned char filler[2 * SLOT];
 	unsigned char right[TASKS * SLOT]; /* what the READs should have brought */
 	/* of one input */
-	bool small;
+	bool small; /* what the peer sends goes through in parts */
+	bool deaf;  /* it reads nothing at first */
 	lw_batch_t batch;
 	uint32_t count;
 	struct task tasks[TASKS];
@@ -130,6 +132,7 @@ static void open_rig(void)
 	rig.worker = &rig.engine->workers[0];
 	rig.memory = test_map(TASKS * SLOT, NULL);
 	test_fill(rig.start, sizeof(rig.start), 1);
+	test_fill(rig.filler, sizeof(rig.filler), 2);
 	memcpy(rig.memory, rig.start, sizeof(rig.start));
 	test_register(rig.engine, rig.memory, TASKS * SLOT, LW_ACCESS_LOCAL);
 	FUZZ_CHECK(lw_channel_open(rig.engine, &rig.channel) == 0, "no channel");
@@ -308,6 +311,7 @@ static void accept_all(void)
 		connection->answers_length = 0;
 		connection->fd = fd;
 		connection->honest = true;
+		connection->deaf = rig.deaf;
 		connection->hello = rig.view->incarnation != 0 && rig.view->tcp_version >= 2;
 		if (answers == NULL)
 			connection->answers = malloc(ANSWERS_MAX);
@@ -379,16 +383,11 @@ static bool send_status(uint32_t code)
 /* Bytes for the body of a READ, other ones each time. */
 static bool send_filler(size_t length)
 {
-	static unsigned char bytes[64 * 1024];
-	static uint64_t turn;
 	const struct connection *connection = current();
 
 	if (connection == NULL)
 		return false;
-	turn = connection->answers_length * 31 + rig.connection_count;
-	for (size_t i = 0; i < length; i++)
-		bytes[i] = (unsigned char)(turn + i * 5 + i / 253);
-	return send_bytes(bytes, length);
+	return send_bytes(rig.filler + (connection->answers_length * 31 + rig.connection_count) % SLOT, length);
 }
 
 /* What a peer should say now, as far as it has something to say. */
@@ -421,14 +420,17 @@ static void submit(struct fuzz_input *input)
 {
 	static const size_t lengths[] = {
 		1, 7, 8, 9, 24, 100, 4096, SLICE, SLICE + 1, 40000, SLICES * SLICE - 2 * MARGIN};
+	static const uint32_t timeouts_ms[] = {0, 0, 1, 10, 100, 1000, 2000, 60000};
 	uint8_t what = fuzz_u8(input);
 	struct task *task = &rig.tasks[rig.count];
 	struct lw_request request = {.segment = rig.segment};
 
 	if (rig.count == TASKS)
 		return;
+	request.timeout_ms = timeouts_ms[what / 32];
 	*task = (struct task){.op = what % 2 == 0 ? LW_READ : LW_WRITE,
-			      .length = lengths[what / 2 % (sizeof(lengths) / sizeof(lengths[0]))]};
+			      .length = lengths[what / 2 % 16 % (sizeof(lengths) / sizeof(lengths[0]))],
+			      .canceled = request.timeout_ms != 0};
 	task->slices = (UINT32_C(1) << (task->length + SLICE - 1) / SLICE) - 1;
 	for (size_t i = 0; i < SLICES; i++)
 		task->sent_on[i] = -1;
@@ -507,6 +509,9 @@ static void step(struct fuzz_input *input)
 		if (connection != NULL)
 			connection->deaf = !connection->deaf;
 		break;
+	case 14:
+		fuzz_time_passes(fuzz_u8(input) * 8u);
+		break;
 	default:
 		break;
 	}
@@ -531,8 +536,8 @@ static void finish(void)
 			close_connection(connection);
 		else if (status.done == status.tasks)
 			return;
-		begin_ms = begin_ms != 0 ? begin_ms : test_now_ms();
-		FUZZ_CHECK(test_now_ms() - begin_ms < END_MS, "%u of %u requests have ended", status.done,
+		begin_ms = begin_ms != 0 ? begin_ms : fuzz_real_ms();
+		FUZZ_CHECK(fuzz_real_ms() - begin_ms < END_MS, "%u of %u requests have ended", status.done,
 			   status.tasks);
 	}
 }
@@ -578,6 +583,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	rig.connection_count = 0;
 	options = fuzz_u8(&input);
 	rig.small = (options & 4) != 0;
+	rig.deaf = (options & 8) != 0;
 	rig.view->tcp_version = (options & 3) == 3 ? 1 : 2;
 	rig.view->incarnation = (options & 1) != 0 ? INCARNATION : 0;
 	FUZZ_CHECK(lw_batch_alloc(rig.channel, TASKS, 0, NULL, &rig.batch) == 0, "no batch");

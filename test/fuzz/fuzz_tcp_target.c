@@ -29,7 +29,7 @@
 #define BASE UINT64_C(0x50000000) /* free in each sanitizer's layout */
 #define PAGES 42                  /* one on each side is inaccessible, too */
 #define SPAN (PAGES * PAGE)
-#define ANSWERS_MAX ((size_t)1 << 20) /* when so much is due, the client has asked enough */
+#define ANSWERS_MAX ((size_t)512 * 1024) /* when so much is due, the client has asked enough */
 #define ANSWERS_ROOM (ANSWERS_MAX + ((size_t)2 << 20))
 #define END_MS 10000
 
@@ -50,6 +50,8 @@ static const struct zone {
 	{10 * PAGE, 42 * PAGE, LW_ACCESS_REMOTE}, /* larger than the staging area and than a small socket buffer */
 };
 #define ZONES (sizeof(zones) / sizeof(zones[0]))
+#define LARGE (ZONES - 1)
+#define STORM 4 /* times a byte: requests side by side */
 
 static bool accessible(size_t page)
 {
@@ -66,6 +68,7 @@ struct model {
 	uint64_t dest, left; /* of a WRITE that is coming in; dest from BASE */
 	bool confirm;
 	bool refused;                /* the rest is not looked at */
+	bool revoked;                /* the large buffer is not registered any more */
 	size_t changed, changed_end; /* memory that may differ from what it was, in bytes from BASE */
 };
 
@@ -74,6 +77,7 @@ static struct rig {
 	struct lw_worker *worker;
 	struct tcp_worker *tcp;
 	uint32_t lanes, blocks;
+	lw_buffer_t large;
 	int listen_fd; /* for connections of the real kind */
 	struct sockaddr_in listen_addr;
 	uint32_t source; /* of the next such connection */
@@ -90,6 +94,9 @@ struct client {
 	bool jammed;     /* the target takes nothing more until answers are read: the script is over */
 	bool ended;      /* the target's end of the stream, or a reset, was seen */
 	bool half;       /* we send no more */
+	bool stormed;    /* once is enough, it takes long */
+	bool late;       /* so much time has passed that a refusal may not have come through */
+	bool lost;       /* it is not known how far the target had come when the buffer was taken back */
 	size_t answered; /* bytes of answers read */
 	uint64_t sent;
 };
@@ -101,7 +108,7 @@ static bool offered(uint64_t addr, uint64_t size, uint32_t access)
 	if (addr < BASE || at >= SPAN || size == 0 || size > SPAN - at)
 		return false;
 	end = at + size;
-	for (size_t i = 0; i < ZONES && at < end; i++)
+	for (size_t i = 0; i < (rig.model.revoked ? LARGE : ZONES) && at < end; i++)
 		if (at >= zones[i].begin && at < zones[i].end && (zones[i].access & access) != 0)
 			at = zones[i].end;
 	return at >= end;
@@ -209,7 +216,8 @@ static void open_rig(void)
 			FUZZ_CHECK(mprotect(memory + page * PAGE, PAGE, PROT_NONE) == 0, "mprotect");
 	rig.engine = test_engine("poll=caller drivers=tcp tcp_max_served=16 max_lanes=32");
 	for (size_t i = 0; i < ZONES; i++)
-		test_register(rig.engine, memory + zones[i].begin, zones[i].end - zones[i].begin, zones[i].access);
+		rig.large = test_register(rig.engine, memory + zones[i].begin, zones[i].end - zones[i].begin,
+					  zones[i].access);
 	rig.worker = &rig.engine->workers[0];
 	for (uint32_t i = 0; i < lw_drivers_count; i++)
 		if (lw_drivers[i] == &lw_tcp_ops)
@@ -277,10 +285,8 @@ static bool read_some(struct client *client, size_t most)
 	}
 	FUZZ_CHECK(client->answered + (size_t)got <= model->due, "%zd bytes of answers too many after %zu of %zu", got,
 		   client->answered, model->due);
-	for (ssize_t i = 0; i < got; i++)
-		FUZZ_CHECK(bytes[i] == model->answers[client->answered + (size_t)i],
-			   "byte %zu of the answers is %02x, not %02x", client->answered + (size_t)i, bytes[i],
-			   model->answers[client->answered + (size_t)i]);
+	FUZZ_CHECK(memcmp(bytes, model->answers + client->answered, (size_t)got) == 0,
+		   "other answers than expected in the %zd bytes after %zu", got, client->answered);
 	client->answered += (size_t)got;
 	return true;
 }
@@ -374,6 +380,53 @@ static void send_header(struct client *client, struct fuzz_input *input)
 	send_bytes(client, bytes, sizeof(bytes));
 }
 
+/* Many small requests, found by the target in one piece: WRITEs, READs, or both in turn. */
+static void send_storm(struct client *client, size_t count, uint8_t kind)
+{
+	static unsigned char bytes[STORM * 255 * (TCP_HEADER_BYTES + 1)];
+	unsigned char *at = bytes;
+
+	for (size_t i = 0; i < count; i++) {
+		bool store = kind % 3 == 0 || (kind % 3 == 2 && i % 2 == 0);
+		uint8_t op = (uint8_t)(TCP_OP_V2 | (store ? TCP_OP_WRITE : TCP_OP_READ));
+
+		tcp_header_put(at, (struct tcp_header){.size = 1, .addr = BASE + i, .op = op});
+		at += TCP_HEADER_BYTES;
+		if (store)
+			*at++ = (unsigned char)i;
+	}
+	send_bytes(client, bytes, (size_t)(at - bytes));
+}
+
+/* Takes the large buffer back. Nothing of it may be touched from then on. */
+static void take_back(struct client *client)
+{
+	static unsigned char copy[32 * PAGE];
+	const unsigned char *memory = (const unsigned char *)(uintptr_t)BASE + zones[LARGE].begin;
+	struct model *model = &rig.model;
+	bool inside = model->left != 0 && model->dest >= zones[LARGE].begin;
+
+	if (model->revoked)
+		return;
+	drive();
+	if (client->greedy || client->answered == model->due) /* so that an end is seen */
+		read_all(client);
+	client->lost = client->tcp || client->jammed || client->answered != model->due;
+	FUZZ_CHECK(lw_memory_unregister(rig.engine, &rig.large, 1, 0) == 0, "not unregistered");
+	model->revoked = true;
+	memcpy(copy, memory, sizeof(copy));
+	drive();
+	if (!client->lost && !client->ended) {
+		read_all(client);
+		FUZZ_CHECK(client->ended == inside, "a connection %s a buffer that was taken back",
+			   inside ? "goes on inside" : "was cut without being inside");
+	}
+	if (!client->lost)
+		send_bytes(client, rig.scratch, PAGE);
+	drive();
+	FUZZ_CHECK(memcmp(copy, memory, sizeof(copy)) == 0, "a buffer was changed after it was taken back");
+}
+
 /* The lower four bits of a step's first byte say what it is, the highest whether the target sleeps through it, so that
  * it finds several at once. */
 static void step(struct client *client, struct fuzz_input *input)
@@ -404,9 +457,14 @@ static void step(struct client *client, struct fuzz_input *input)
 		send_bytes(client, rig.scratch, length);
 		break;
 	case 9: /* what is missing of the body of a WRITE, as far as the model knows */
-	case 10:
 		length = rig.model.left < sizeof(rig.scratch) ? (size_t)rig.model.left : sizeof(rig.scratch);
 		send_bytes(client, rig.scratch, length);
+		break;
+	case 10:
+		length = (size_t)fuzz_u8(input) * STORM;
+		if (!client->stormed)
+			send_storm(client, length, fuzz_u8(input));
+		client->stormed = true;
 		break;
 	case 11: /* takes some answers */
 		length = fuzz_u16(input);
@@ -421,7 +479,13 @@ static void step(struct client *client, struct fuzz_input *input)
 			shutdown(client->fd, SHUT_WR);
 		client->half = true;
 		break;
-	default: /* the target has time */
+	case 14:
+		length = fuzz_u8(input) * (size_t)16;
+		fuzz_time_passes((uint32_t)length);
+		client->late |= length != 0;
+		break;
+	default:
+		take_back(client);
 		break;
 	}
 	if ((what & 0x80) != 0)
@@ -445,13 +509,13 @@ static void finish(struct client *client)
 		read_all(client);
 		if (turns < 16 || client->ended)
 			continue;
-		begin_ms = begin_ms != 0 ? begin_ms : test_now_ms();
-		FUZZ_CHECK(test_now_ms() - begin_ms < END_MS, "the connection does not end; %zu of %zu bytes are there",
-			   client->answered, rig.model.due);
+		begin_ms = begin_ms != 0 ? begin_ms : fuzz_real_ms();
+		FUZZ_CHECK(fuzz_real_ms() - begin_ms < END_MS,
+			   "the connection does not end; %zu of %zu bytes are there", client->answered, rig.model.due);
 		poll(&waits, 1, 1);
 	}
-	FUZZ_CHECK(client->answered == rig.model.due, "the connection ended after %zu of %zu bytes of answers",
-		   client->answered, rig.model.due);
+	FUZZ_CHECK(client->answered == rig.model.due || client->late,
+		   "the connection ended after %zu of %zu bytes of answers", client->answered, rig.model.due);
 }
 
 static void check_memory(bool exact)
@@ -494,6 +558,10 @@ static void reset(void)
 		memcpy(memory + from, rig.start + from, to - from);
 		memcpy(model->memory + from, rig.start + from, to - from);
 	}
+	if (model->revoked)
+		rig.large = test_register(rig.engine, memory + zones[LARGE].begin,
+					  zones[LARGE].end - zones[LARGE].begin, zones[LARGE].access);
+	model->revoked = false;
 	model->due = 0;
 	model->have = 0;
 	model->left = 0;
@@ -511,10 +579,10 @@ static bool all_given_back(void)
 /* The connection is gone when the client is, and so is all that it had. */
 static void check_given_back(void)
 {
-	uint64_t begin_ms = test_now_ms();
+	uint64_t begin_ms = fuzz_real_ms();
 
 	for (drive(); !all_given_back(); drive())
-		FUZZ_CHECK(test_now_ms() - begin_ms < END_MS,
+		FUZZ_CHECK(fuzz_real_ms() - begin_ms < END_MS,
 			   "a connection was not given back: %u of %u blocks, %u of %u lanes, %u descriptors",
 			   rig.tcp->free_count, rig.blocks, rig.worker->free_lanes_count, rig.lanes, rig.worker->ios);
 }
@@ -531,17 +599,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	reset();
 	options = fuzz_u8(&input);
 	client = connect_client(options);
-	while (input.left > 0 && !client.ended && !client.jammed && rig.model.due < ANSWERS_MAX)
+	while (input.left > 0 && !client.ended && !client.jammed && !client.lost && rig.model.due < ANSWERS_MAX)
 		step(&client, &input);
 	/* Most clients end in order: there the model knows everything. */
-	if ((options & 3) != 3) {
+	if ((options & 3) != 3 && !client.lost) {
 		finish(&client);
 		close(client.fd);
 		check_given_back();
 		check_memory(true);
 		return 0;
 	}
-	if (client.tcp && client.sent % 2 == 0)
+	if (client.tcp && client.sent % 2 == 0) /* with a reset */
 		setsockopt(client.fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	close(client.fd);
 	check_given_back();

@@ -2,14 +2,22 @@
 #include "fuzz/input.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <lanewise/engine.h>
 
 #include "lib/sched/worker.h"
 
 #define PASSES_MAX 100000 /* without rest: it spins */
+
+/* The linker puts it in the place of the C library's. */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+
+static _Atomic uint64_t frozen_ns; /* 0: the clock goes */
 
 #ifdef __SANITIZE_ADDRESS__
 #define LEAKS 1
@@ -47,6 +55,34 @@ size_t fuzz_bytes(struct fuzz_input *input, size_t length, const uint8_t **bytes
 	return length;
 }
 
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+	uint64_t frozen = atomic_load(&frozen_ns);
+
+	if (clock != CLOCK_MONOTONIC || frozen == 0)
+		return __real_clock_gettime(clock, now);
+	*now = (struct timespec){.tv_sec = (time_t)(frozen / 1000000000), .tv_nsec = (long)(frozen % 1000000000)};
+	return 0;
+}
+
+static uint64_t real_ns(void)
+{
+	struct timespec now;
+
+	__real_clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+uint64_t fuzz_real_ms(void)
+{
+	return real_ns() / 1000000;
+}
+
+void fuzz_time_passes(uint32_t ms)
+{
+	atomic_fetch_add(&frozen_ns, (uint64_t)ms * 1000000);
+}
+
 static void swallow(int level, const char *line, void *arg)
 {
 	(void)level;
@@ -67,6 +103,7 @@ void fuzz_setup_end(void)
 #ifdef LEAKS
 	__lsan_enable();
 #endif
+	atomic_store(&frozen_ns, real_ns());
 }
 
 void fuzz_eager(struct lw_worker *worker)
@@ -76,9 +113,10 @@ void fuzz_eager(struct lw_worker *worker)
 
 void fuzz_drive(struct lw_worker *worker)
 {
+	uint64_t now_ns = atomic_load(&frozen_ns);
 	bool worked = true;
 
-	for (uint32_t passes = 0; worked; passes++) {
+	for (uint32_t passes = 0; worked || worker->wanted != 0 || worker->now_ns != now_ns; passes++) {
 		uint64_t before = worker->worked_ns;
 
 		FUZZ_CHECK(passes < PASSES_MAX, "the engine finds no rest");

@@ -26,11 +26,17 @@ struct lw_worker;
 /* What is allocated between the two stays until the program ends. The leak checker would not find it, since it looks
  * for no pointers in pages of mmap(2), where the engine's tables are. Log lines go nowhere from then on. */
 void fuzz_setup_begin(void);
+/* From now on CLOCK_MONOTONIC stands still, and goes on by fuzz_time_passes alone: no tick of a driver's comes to the
+ * aid of an event that got lost. */
 void fuzz_setup_end(void);
+
+void fuzz_time_passes(uint32_t ms);
+/* The time outside, for bounds of our own. */
+uint64_t fuzz_real_ms(void);
 
 /* The engine without threads that the worker belongs to asks its sockets in each pass, whatever the time. */
 void fuzz_eager(struct lw_worker *worker);
-/* It goes on until it has nothing to do. */
+/* It goes on until it has nothing to do, and has looked at the clock. */
 void fuzz_drive(struct lw_worker *worker);
 
 /* Ends the program with a sentence, so that libFuzzer keeps the input. */

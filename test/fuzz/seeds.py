@@ -42,7 +42,15 @@ def body(size, flags=0):
     return struct.pack("<BH", 6 | flags, size)
 
 
-REST, TAKE_ALL, HALF, WAIT = bytes([9]), bytes([12]), bytes([13]), bytes([14])
+def storm(count, kind=0):
+    return bytes([10, count // 4, kind])
+
+
+def time(ms):
+    return bytes([14, ms // 16])
+
+
+REST, TAKE_ALL, HALF, WAIT, REVOKE = bytes([9]), bytes([12]), bytes([13]), bytes([14, 0]), bytes([15])
 
 
 def take(size):
@@ -74,8 +82,15 @@ def tcp_target():
         + REST
         + special(READ2, LARGE, 0, LARGE_BYTES),
         "large_1": b"\0" + special(READ2, LARGE, 0, LARGE_BYTES_1),
-        "nothing_is_read": bytes([STINGY | SMALL_ANSWERS]) + request(READ2, LARGE, 0, 4000) * 200,
-        "queue_full": bytes([STINGY | SMALL_ANSWERS]) + special(READ2, LARGE, 0, LARGE_BYTES) + (pair + take(50)) * 60,
+        "nothing_is_read": bytes([STINGY | SMALL_ANSWERS]) + request(READ2, LARGE, 0, 4000) * 20 + storm(400, 1),
+        "queue_full": bytes([STINGY | SMALL_ANSWERS])
+        + special(READ2, LARGE, 0, LARGE_BYTES)
+        + storm(400, 2)
+        + take(50),
+        "queue_full_and_a_body": bytes([STINGY | SMALL_ANSWERS])
+        + special(READ2, LARGE, 0, LARGE_BYTES)
+        + storm(168, 1)
+        + (pair + take(1000)) * 4,
         "held": bytes([STINGY | SMALL_ANSWERS])
         + special(READ2, LARGE, 0, LARGE_BYTES)
         + request(WRITE2, LARGE, 100, 5000)
@@ -83,7 +98,17 @@ def tcp_target():
         + request(READ2, LARGE, 50, 200)
         + take(1000)
         + TAKE_ALL,
-        "many_at_once": b"\0" + (request(WRITE2, FIRST, 5, 1, ASLEEP) + body(1, ASLEEP)) * 150 + WAIT,
+        "many_at_once": b"\0" + (request(WRITE2, FIRST, 5, 1, ASLEEP) + body(1, ASLEEP)) * 40 + WAIT,
+        "storm": bytes([SMALL_ANSWERS]) + storm(1000),
+        "revoke_in_a_body": b"\0" + request(WRITE2, LARGE, 0, 50000) + body(30000) + REVOKE,
+        "revoke_and_go_on": b"\0" + pair + REVOKE + pair + request(READ2, LARGE, 0, 10) + pair,
+        "revoke_under_answers": bytes([STINGY | SMALL_ANSWERS]) + special(READ2, LARGE, 0, LARGE_BYTES) * 2 + REVOKE,
+        "lingers_too_long": bytes([STINGY | SMALL_ANSWERS])
+        + special(READ2, LARGE, 0, LARGE_BYTES)
+        + request(READ2, OWN, 0, 8)
+        + time(1000)
+        + time(2000),
+        "lingers": b"\0" + request(READ2, OWN, 0, 8) + time(1000) + raw(b"more") + time(2000),
         "byte_by_byte": b"\0"
         + b"".join(raw(bytes([byte])) for byte in struct.pack("<QQQ", 5, 0x50000000, 0x81) + b"hello"),
         "odd_operations": b"\0"
@@ -105,23 +130,27 @@ def tcp_target():
 
 
 # The peer's options, requests and steps.
-V2, V2_HELLO, V1, SMALL = 0, 1, 3, 4
+V2, V2_HELLO, V1, SMALL, DEAF = 0, 1, 3, 4, 8
 LENGTHS = (1, 7, 8, 9, 24, 100, 4096, 16384, 16385, 40000, 64512)
 
 
-def read(length):
-    return bytes([LENGTHS.index(length) * 2])
+def read(length, timeout=0):
+    return bytes([LENGTHS.index(length) * 2 | timeout << 5])
 
 
-def store(length):
-    return bytes([LENGTHS.index(length) * 2 + 1])
+def store(length, timeout=0):
+    return bytes([LENGTHS.index(length) * 2 + 1 | timeout << 5])
+
+
+def time_passes(ms):
+    return bytes([14, ms // 8])
 
 
 def peer(options, requests, *steps):
     return bytes([options | len(requests) << 4]) + b"".join(requests) + b"".join(steps)
 
 
-OK, NEXT, ALL, CLOSE, MUTE, SHUT_EAR, NO_EAR, PEER_WAITS = (bytes([n]) for n in (0, 4, 6, 8, 9, 10, 13, 14))
+OK, NEXT, ALL, CLOSE, MUTE, SHUT_EAR, NO_EAR, PEER_WAITS = (bytes([n]) for n in (0, 4, 6, 8, 9, 10, 13, 15))
 
 
 def status(code):
@@ -155,8 +184,10 @@ def tcp_initiator():
         "no_status": peer(V2, mixed, raw(b"HTTP/1.1 200 OK\r\n\r\n").replace(b"\0", b"\2", 1)),
         "refused": peer(V2, mixed, NEXT, status(1), ALL),
         "refused_at_once": peer(V2_HELLO, mixed, OK, status(1), OK, status(1), OK, status(1)),
-        "refused_in_a_body": peer(V2, [store(64512), read(100)], NO_EAR, status(1), PEER_WAITS, ALL),
-        "ok_in_a_body": peer(V2, [store(64512)] * 6, NO_EAR, OK, OK),
+        "refused_in_a_body": peer(V2 | DEAF, [store(64512)] * 6, *[OK] * 8, status(1), NO_EAR, PEER_WAITS, ALL),
+        "ok_in_a_body": peer(V2 | DEAF, [store(64512)] * 6, *[OK] * 16),
+        "time_is_over": peer(V2, [read(100, 2), store(64512, 3)], time_passes(16), NEXT, time_passes(800), ALL),
+        "time_is_over_unsent": peer(V2 | DEAF, [store(64512, 4)] * 7, time_passes(200), time_passes(800), ALL),
         "closed_again_and_again": peer(V2, mixed, CLOSE, CLOSE, CLOSE),
         "closed_and_honest": peer(V2, mixed, NEXT, CLOSE, ALL),
         "part_of_a_body": peer(V2, [read(40000)] * 3, OK, filler(10000), CLOSE, OK, filler(16000), MUTE),
@@ -164,7 +195,7 @@ def tcp_initiator():
         "unasked": peer(V2, [read(1)], ALL, filler(1)),
         "no_ear": peer(V2, [store(64512)] * 6, SHUT_EAR, PEER_WAITS, ALL),
         "canceled": peer(V2, mixed, cancel(0), cancel(3), NEXT, cancel(2)),
-        "canceled_unsent": peer(V2, [store(64512)] * 6, NO_EAR, cancel(5), cancel(0), NO_EAR, ALL),
+        "canceled_unsent": peer(V2 | DEAF, [store(64512)] * 6, cancel(5), cancel(0), time_passes(400), NO_EAR, ALL),
         "later": peer(
             V2_HELLO, [], submit(read(24)), ALL, ALL, submit(store(4096)), ALL, CLOSE, submit(read(7)), ALL, ALL
         ),
