@@ -47,14 +47,16 @@ static void on_events(struct lw_io *io, uint32_t events)
 {
 	struct tcp_sock *sock = (struct tcp_sock *)(void *)io;
 
-	if ((events & (EPOLLIN | EPOLLRDHUP)) != 0)
+	if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP)) != 0)
 		sock->readable = true;
 	/* It may come together with the last bytes, and no event follows. */
 	if ((events & EPOLLRDHUP) != 0)
 		sock->ended = true;
 	if ((events & EPOLLOUT) != 0)
 		sock->writable = true;
-	if ((events & (EPOLLERR | EPOLLHUP)) != 0)
+	/* Not EPOLLHUP: it says that both directions were shut down in order, too, and then answers may still be on
+	 * their way out. A reset comes with EPOLLERR. */
+	if ((events & EPOLLERR) != 0)
 		sock->broken = true;
 	tcp_sock_wake(sock);
 }

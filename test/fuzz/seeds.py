@@ -122,6 +122,11 @@ def tcp_target():
         "gone_unread": bytes([ABRUPT | STINGY]) + special(READ2, LARGE, 0, LARGE_BYTES) + pair,
         "real_connection": bytes([TCP]) + hello + pair + special(READ2, LARGE, 0, LARGE_BYTES),
         "real_refusal": bytes([TCP]) + request(READ2, OWN, 0, 8) + body(60000),
+        "real_refusal_after_half": bytes([TCP | STINGY])
+        + special(READ2, LARGE, 0, LARGE_BYTES)
+        + request(READ2, OWN, 0, 8)
+        + HALF
+        + WAIT,
         "real_gone": bytes([TCP | ABRUPT | STINGY]) + special(READ2, LARGE, 0, LARGE_BYTES),
         "real_reset": bytes([TCP | ABRUPT]) + request(WRITE2, LARGE, 0, 50000) + body(30000),
     }

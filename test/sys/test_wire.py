@@ -311,6 +311,16 @@ class DataPort(Served):
                 time.sleep(0.05)
                 self.assertTrue(rest(sock) == (begin + data) * 2, "cut short, or other bytes")
 
+    def test_half_closed_client_that_is_refused_gets_answers_and_status(self):
+        """Both directions were shut down then, which is no reset: what is still on its way out has to come."""
+        for size in range(50000, 400000, 12500):  # of one or another a part is in the target's kernel
+            with connect(self.port, receive_buffer=16384) as sock:
+                sock.sendall(header(size, self.base, READ2) + header(8, self.base + 8 * MIB, READ2))
+                sock.shutdown(socket.SHUT_WR)
+                time.sleep(0.05)  # the target has said that it has no more
+                answers = rest(sock)
+            self.assertEqual((len(answers), answers[-8:]), (size + 16, REFUSED))
+
     def test_broken_off_anywhere_300_times_target_as_before(self):
         before = self.target.state()
         stream = b""
