@@ -6,6 +6,7 @@
  * frames is given the same bytes in one piece and cut, and must come to the same end. The port must answer a whole
  * frame with one frame of its kind or with none, answer nothing else, and give back what the connection had.
  */
+#include <endian.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -142,17 +143,25 @@ static int check_reader(const struct cuts *cuts, const uint8_t *bytes, size_t si
 	const char *body, *third_body;
 	int ret, third_type;
 	bool third_legacy;
+	uint64_t claimed;
 	char *frame;
 
 	lw_frame_reader_init(&whole, MAX_FRAME);
 	lw_frame_reader_init(&parts, MAX_FRAME);
 	lw_frame_reader_init(&third, MAX_FRAME + 2);
 	ret = read_frame(&whole, &none, bytes, size, &taken);
+	if (size >= sizeof(claimed)) {
+		memcpy(&claimed, bytes, sizeof(claimed));
+		claimed = le64toh(claimed);
+		FUZZ_CHECK((ret == -EPROTO) == (claimed == 0 || claimed > MAX_FRAME), "result %d, length %llu", ret,
+			   (unsigned long long)claimed);
+	}
 	FUZZ_CHECK(read_frame(&parts, cuts, bytes, size, &parts_taken) == ret && parts_taken == taken,
 		   "cut, it comes to another end");
 	if (ret == 1) {
 		lw_frame_reader_get(&whole, type, &body, &body_size, legacy);
 		FUZZ_CHECK(body[body_size] == '\0', "a body without an end");
+		FUZZ_CHECK(!*legacy || *type == LW_FRAME_CONNECTION, "a legacy frame of type %d", *type);
 		lw_frame_reader_get(&parts, &third_type, &third_body, &third_size, &third_legacy);
 		FUZZ_CHECK(third_type == *type && third_legacy == *legacy && third_size == body_size &&
 				   memcmp(third_body, body, body_size) == 0,

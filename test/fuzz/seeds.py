@@ -166,8 +166,8 @@ def filler(size):
     return struct.pack("<BH", 3, size)
 
 
-def submit(what):
-    return bytes([11]) + what
+def submit(what, flags=0):
+    return bytes([11 | flags]) + what
 
 
 def cancel(task):
@@ -191,6 +191,9 @@ def tcp_initiator():
         "refused_at_once": peer(V2_HELLO, mixed, OK, status(1), OK, status(1), OK, status(1)),
         "refused_in_a_body": peer(V2 | DEAF, [store(64512)] * 6, *[OK] * 8, status(1), NO_EAR, PEER_WAITS, ALL),
         "ok_in_a_body": peer(V2 | DEAF, [store(64512)] * 6, *[OK] * 16),
+        "ok_in_the_last_slice": peer(
+            V2 | DEAF, [], *[submit(store(16384), ASLEEP)] * 16, PEER_WAITS, *[OK] * 14, NO_EAR, ALL
+        ),
         "time_is_over": peer(V2, [read(100, 2), store(64512, 3)], time_passes(16), NEXT, time_passes(800), ALL),
         "time_is_over_unsent": peer(V2 | DEAF, [store(64512, 4)] * 7, time_passes(200), time_passes(800), ALL),
         "closed_again_and_again": peer(V2, mixed, CLOSE, CLOSE, CLOSE),
@@ -230,6 +233,7 @@ def frames():
     write("frame", "length_0", b"\0\0" + bytes(8))
     write("frame", "length_of_2_63", b"\0\0" + struct.pack("<Q", 1 << 63) + b"\1{}")
     write("frame", "longest", b"\0\0" + struct.pack("<Q", 4096) + b"\1{}")
+    write("frame", "longer", b"\0\0" + struct.pack("<Q", 4097) + b"\1{}")
     write("frame", "cut_short", frame(1, "{}\n", b"\3", 1)[:-2])
     write("frame", "two", frame(3, "{}") + frame(3, "{}")[2:])
     write("frame", "not_json", frame(1, "{"))
