@@ -31,6 +31,8 @@
 	X(EHOSTUNREACH, "the peer can't be reached; check its name, the network and the firewall")                     \
 	X(ETIMEDOUT, "no answer in time; check that the peer runs, or allow more time")                                \
 	X(EPROTO, "the answer is not the protocol; is another kind of program listening there?")                       \
+	X(EPROTONOSUPPORT, "the peer is set up otherwise; set tcp_checksum and tcp_secret alike on both sides")        \
+	X(EBADMSG, "the checksum differs; send again, and look for who changes the bytes if it happens often")         \
 	X(ENOTSUP, "no driver of this engine can do this; see `lwinfo` for the drivers and why some are off")          \
 	X(EMSGSIZE, "the message is too long; send less at once")                                                      \
 	X(EILSEQ, "the text has a NUL byte inside; encode it first")                                                   \

@@ -176,7 +176,7 @@ static ssize_t send_spliced(struct tcp_lane *own, uint64_t *asked)
 			     slice->length - done);
 	*asked = own->pipe->held + (uint64_t)(sent > 0 ? sent : 0);
 	if (own->pipe->held == 0) {
-		tcp_pipe_give(own->pipe);
+		tcp_pipe_give(own->pipe, own->sock.worker->worker->now_ms);
 		own->pipe = NULL;
 	}
 	return sent;
@@ -568,7 +568,7 @@ void tcp_lane_close(struct lw_lane *lane)
 	 * are confirmed, a reset spares us the state that would keep the port from other connections for a minute. */
 	tcp_sock_close(&own->sock, own->version >= 2 || !TAILQ_EMPTY(&lane->inflight));
 	if (own->pipe != NULL)
-		tcp_pipe_give(own->pipe);
+		tcp_pipe_give(own->pipe, lane->worker->now_ms);
 	own->pipe = NULL;
 	own->unsent = NULL;
 	own->connected = false;

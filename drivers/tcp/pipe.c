@@ -7,7 +7,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define PIPE_BYTES (1 << 20)       /* the most that a user without privileges may have */
+#define PIPE_BYTES (1 << 20) /* the most that a user without privileges may have */
+#define IDLE_MS 1000
 #define PIPE_BYTES_MIN (256 << 10) /* below it two system calls a pipeful cost what the copy did */
 
 void tcp_pipes_init(struct tcp_pipes *pipes)
@@ -99,11 +100,19 @@ struct tcp_pipe *tcp_pipe_take(struct tcp_pipes *pipes)
 	return NULL;
 }
 
-void tcp_pipe_give(struct tcp_pipe *pipe)
+void tcp_pipe_give(struct tcp_pipe *pipe, uint32_t now_ms)
 {
 	if (pipe->held != 0)
 		close_both(pipe);
 	pipe->taken = false;
+	pipe->used_ms = now_ms;
+}
+
+void tcp_pipes_tick(struct tcp_pipes *pipes, uint32_t now_ms)
+{
+	for (int i = 0; i < TCP_PIPES; i++)
+		if (!pipes->pipe[i].taken && pipes->pipe[i].in >= 0 && now_ms - pipes->pipe[i].used_ms > IDLE_MS)
+			close_both(&pipes->pipe[i]);
 }
 
 ssize_t tcp_pipe_send(struct tcp_pipe *pipe, int fd, const void *memory, size_t length)

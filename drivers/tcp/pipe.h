@@ -24,7 +24,8 @@
 struct tcp_pipe {
 	int in, out; /* -1: not made yet */
 	bool taken;
-	size_t held; /* bytes in it */
+	uint32_t used_ms; /* it was given back then */
+	size_t held;      /* bytes in it */
 };
 
 struct tcp_pipes {
@@ -43,7 +44,9 @@ int tcp_pipes_probe(void);
 /* An empty pipe, or NULL: all are taken, or there are none. */
 struct tcp_pipe *tcp_pipe_take(struct tcp_pipes *pipes);
 /* Gives it back; what is still in it is dropped, and with it the hold on the memory. */
-void tcp_pipe_give(struct tcp_pipe *pipe);
+void tcp_pipe_give(struct tcp_pipe *pipe, uint32_t now_ms);
+/* Closes those that nobody used for a second. Now and then. */
+void tcp_pipes_tick(struct tcp_pipes *pipes, uint32_t now_ms);
 
 /* Sends from memory through the pipe, whose content is the beginning of it. The number of bytes that are in the socket
  * now; -EAGAIN, the socket is full; -EFAULT, this memory can't go this way (nothing is in the pipe then); another

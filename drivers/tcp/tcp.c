@@ -367,6 +367,7 @@ static bool tcp_poll(void *worker_context)
 	if (own->worker->now_ms - own->ticked_ms > TCP_LINGER_MS / 4) {
 		own->ticked_ms = own->worker->now_ms;
 		tcp_serve_tick(own);
+		tcp_pipes_tick(&own->pipes, own->worker->now_ms);
 		tcp_lanes_tick(own);
 	}
 	budget = own->ready_count;

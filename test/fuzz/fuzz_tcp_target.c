@@ -572,7 +572,7 @@ static void reset(void)
 
 static bool all_given_back(void)
 {
-	return LIST_EMPTY(&rig.tcp->served) && LIST_EMPTY(&rig.tcp->open) && rig.tcp->ready_count == 0 &&
+	return TAILQ_EMPTY(&rig.tcp->served) && LIST_EMPTY(&rig.tcp->open) && rig.tcp->ready_count == 0 &&
 	       rig.tcp->free_count == rig.blocks && rig.worker->free_lanes_count == rig.lanes && rig.worker->ios == 0;
 }
 

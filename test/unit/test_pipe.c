@@ -49,7 +49,7 @@ static int tear_down(void **state)
 {
 	struct rig *rig = *state;
 
-	tcp_pipe_give(rig->pipe);
+	tcp_pipe_give(rig->pipe, 0);
 	tcp_pipes_fini(&rig->pipes);
 	close(rig->ours);
 	close(rig->theirs);
@@ -125,7 +125,7 @@ static void test_give_with_bytes_in_it_next_taker_finds_it_empty(void **state)
 		moved = tcp_pipe_send(rig->pipe, rig->ours, rig->memory, BYTES);
 	assert_int_equal(moved, -EAGAIN);
 	assert_true(rig->pipe->held > 0);
-	tcp_pipe_give(rig->pipe);
+	tcp_pipe_give(rig->pipe, 0);
 	while (recv(rig->theirs, rig->got, BYTES, MSG_DONTWAIT) > 0)
 		;
 	rig->pipe = tcp_pipe_take(&rig->pipes);
@@ -148,8 +148,13 @@ static void test_take_when_all_are_taken_null_and_fini_leaves_no_descriptor(void
 	for (int i = 0; i < TCP_PIPES; i++)
 		assert_non_null(tcp_pipe_take(&pipes));
 	assert_null(tcp_pipe_take(&pipes));
-	tcp_pipe_give(&pipes.pipe[3]);
+	tcp_pipe_give(&pipes.pipe[3], 0);
 	assert_ptr_equal(tcp_pipe_take(&pipes), &pipes.pipe[3]);
+	tcp_pipe_give(&pipes.pipe[3], 5000);
+	tcp_pipes_tick(&pipes, 5900);
+	assert_int_equal(test_fds(), fds + 2 * TCP_PIPES);
+	tcp_pipes_tick(&pipes, 6100); /* the taken ones stay */
+	assert_int_equal(test_fds(), fds + 2 * TCP_PIPES - 2);
 	tcp_pipes_fini(&pipes);
 	assert_int_equal(test_fds(), fds);
 }
