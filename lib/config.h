@@ -40,6 +40,8 @@ enum lw_poll_mode {
 	  "submits that wait between one channel and one worker; a power of two")                                      \
 	X(N, max_slices, "8192", 64, 1048576, "slices", "slices under way of one worker")                              \
 	X(N, slice_bytes, "4194304", 4096, 1073741824, "bytes", "longest slice; a longer request is cut")              \
+	X(N, lane_bytes, "33554432", 65536, 1099511627776, "bytes",                                                    \
+	  "bytes under way on one lane; more wait where requests in the foreground overtake them")                     \
 	X(N, timeout_ms, "30000", 1, 86400000, "ms", "deadline of a request that names none")                          \
 	X(N, connect_timeout_ms, "5000", 10, 3600000, "ms", "a connection that is not made by then has failed")        \
 	X(N, handshake_timeout_ms, "5000", 10, 3600000, "ms",                                                          \

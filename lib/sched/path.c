@@ -247,10 +247,10 @@ static void post(struct lw_worker *worker, struct lw_path *path, struct lw_lane 
 }
 
 /* The lane that has least to do among those that can take a slice. */
-static struct lw_lane *pick_lane(struct lw_path *path)
+static struct lw_lane *pick_lane(struct lw_worker *worker, struct lw_path *path)
 {
 	struct lw_lane *best = NULL;
-	uint64_t least = UINT64_MAX;
+	uint64_t least = worker->engine->config.lane_bytes; /* who has more has enough to do */
 
 	for (uint32_t i = 0; i < path->lanes; i++) {
 		struct lw_lane *lane = path->lane[i];
@@ -392,7 +392,7 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_t
 			finish(worker, task, LW_LANE_NONE, task->reason);
 		return true;
 	}
-	lane = pick_lane(path);
+	lane = pick_lane(worker, path);
 	if (lane == NULL)
 		return false;
 	slice = take_slice(worker, path);
@@ -424,7 +424,7 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 		connect_lanes(worker, path);
 	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
 		next = TAILQ_NEXT(slice, link);
-		lane = slice->only != NULL ? slice->only : pick_lane(path);
+		lane = slice->only != NULL ? slice->only : pick_lane(worker, path);
 		if (lane == NULL)
 			return worked;
 		if (lw_lane_state(lane) != LW_LANE_UP || lane->credits == 0)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The served side of the TCP driver against a client that does what the input says, and against a model of it.
  *
- * One engine without threads stays open; its buffers lie side by side and apart, with different rights, between
- * inaccessible pages, at a fixed address so that inputs mean the same in each run. An input is a byte of options, a
- * byte of more options, and steps of the client: see step(). A second, sequential server in here (struct model) is
- * given each byte that went into the connection and foretells the answers and the memory. Checked are: answers, byte
- * by byte; all memory, and of what nobody wrote to that it is as it was; that the connection comes to an end, and that
- * all of it is given back.
+ * Engines without threads stay open, one for each set of options of the data port. Their buffers are the same memory:
+ * side by side and apart, with different rights, between inaccessible pages, at a fixed address so that inputs mean the
+ * same in each run. An input is a byte of options and steps of the client: see step(). A second, sequential server in
+ * here (struct model) is given each byte that went into the connection and foretells the answers and the memory. A lane
+ * may have connections one after the other: see another(). Checked are: answers, byte by byte; all memory, and of what
+ * nobody wrote to that it is as it was; that nothing of an older connection is stored once the newer one is greeted;
+ * that each connection comes to an end, and that all of it is given back.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,6 +25,7 @@
 #include "drivers/tcp/tcp.h"
 #include "fuzz/input.h"
 #include "lib/engine.h"
+#include "meta/descriptor.h"
 
 #define PAGE ((size_t)4096)
 #define BASE UINT64_C(0x50000000) /* free in each sanitizer's layout */
@@ -32,6 +34,9 @@
 #define ANSWERS_MAX ((size_t)512 * 1024) /* when so much is due, the client has asked enough */
 #define ANSWERS_ROOM (ANSWERS_MAX + ((size_t)2 << 20))
 #define END_MS 10000
+#define SECRET "what_only_both_sides_know"
+#define LANE UINT64_C(0x6c616e6577697300) /* tokens of the client's lane */
+#define SIDES 4                           /* engines: by options */
 
 /* Buffers, in bytes from BASE. Nothing else is registered. */
 static const struct zone {
@@ -51,6 +56,8 @@ static const struct zone {
 };
 #define ZONES (sizeof(zones) / sizeof(zones[0]))
 #define LARGE (ZONES - 1)
+#define WRONG 0x20 /* of a step */
+#define ASLEEP 0x80
 #define STORM 4 /* times a byte: requests side by side */
 
 static bool accessible(size_t page)
@@ -58,27 +65,49 @@ static bool accessible(size_t page)
 	return page != 3 && page != 9;
 }
 
-/* What a target should do, one byte after the other. */
-struct model {
-	unsigned char memory[SPAN];
+enum stage { UNGREETED, PROVING, SERVING };
+
+/* What a target should do, one byte after the other: one connection. */
+struct dialog {
 	unsigned char answers[ANSWERS_ROOM];
 	size_t due; /* bytes of answers */
-	unsigned char header[TCP_HEADER_BYTES];
-	size_t have;         /* bytes of header */
+	unsigned char part[TCP_HEADER_BYTES + TCP_NONCE_BYTES];
+	size_t have;         /* bytes of it: a header, a sum or a part of a greeting */
 	uint64_t dest, left; /* of a WRITE that is coming in; dest from BASE */
+	uint32_t sum;        /* of its body so far */
+	bool sum_due;        /* the body is there */
 	bool confirm;
-	bool refused;                /* the rest is not looked at */
+	bool refused; /* the rest is not looked at */
+	bool ended;   /* by a newer connection */
+	enum stage stage;
+	uint8_t options;
+	uint64_t token;
+	struct tcp_greeting about;
+	size_t challenge; /* where its nonce lies in the answers */
+	size_t learned;   /* bytes of that nonce that were read */
+};
+
+struct model {
+	unsigned char memory[SPAN];
+	struct dialog dialogs[2];    /* the client's, and that of its lane's next connection */
 	bool revoked;                /* the large buffer is not registered any more */
 	size_t changed, changed_end; /* memory that may differ from what it was, in bytes from BASE */
 };
 
-static struct rig {
+/* An engine. */
+struct side {
 	struct lw_engine *engine;
 	struct lw_worker *worker;
 	struct tcp_worker *tcp;
 	uint32_t lanes, blocks;
+	uint8_t options;
 	lw_buffer_t large;
-	int listen_fd; /* for connections of the real kind */
+};
+
+static struct rig {
+	struct side sides[SIDES];
+	struct side *side; /* NULL: not open yet */
+	int listen_fd;     /* for connections of the real kind */
 	struct sockaddr_in listen_addr;
 	uint32_t source; /* of the next such connection */
 	unsigned char start[SPAN];
@@ -89,6 +118,8 @@ static struct rig {
 /* The client's end. */
 struct client {
 	int fd;
+	struct dialog *dialog;
+	uint8_t options; /* of the input */
 	bool tcp;        /* a real connection; else a pair of local sockets, whose bytes are there at once */
 	bool greedy;     /* reads after each step */
 	bool jammed;     /* the target takes nothing more until answers are read: the script is over */
@@ -114,78 +145,215 @@ static bool offered(uint64_t addr, uint64_t size, uint32_t access)
 	return at >= end;
 }
 
-static void answer(struct model *model, const void *bytes, size_t length)
+static bool has_sums(const struct dialog *dialog)
 {
-	FUZZ_CHECK(model->due + length <= ANSWERS_ROOM, "the script asks for more than the model has room for");
-	memcpy(model->answers + model->due, bytes, length);
-	model->due += length;
+	return (dialog->options & LW_TCP_CHECKSUM) != 0;
 }
 
-static void answer_status(struct model *model, enum tcp_status code)
+static uint32_t sum_of(const void *bytes, size_t length)
+{
+	return tcp_checksum_wire(tcp_checksum_add(TCP_SUM_START, bytes, length));
+}
+
+static void answer(struct dialog *dialog, const void *bytes, size_t length)
+{
+	FUZZ_CHECK(dialog->due + length <= ANSWERS_ROOM, "the script asks for more than the model has room for");
+	memcpy(dialog->answers + dialog->due, bytes, length);
+	dialog->due += length;
+}
+
+static void answer_status(struct dialog *dialog, enum tcp_status code)
 {
 	uint64_t word = tcp_status_word(code);
 
-	answer(model, &word, sizeof(word));
+	answer(dialog, &word, sizeof(word));
 }
 
-static void model_request(struct model *model)
+static void model_refuse(struct dialog *dialog, enum tcp_status code, bool status)
 {
-	struct tcp_header header = tcp_header_get(model->header);
+	dialog->refused = true;
+	if (status)
+		answer_status(dialog, code);
+}
+
+static void model_welcome(struct dialog *dialog)
+{
+	struct dialog *other = &rig.model.dialogs[dialog == rig.model.dialogs];
+	uint64_t token = tcp_header_get(dialog->about.hello).size;
+	uint8_t ahead = (uint8_t)(other->token - token);
+
+	dialog->stage = SERVING;
+	dialog->token = token;
+	if (token != 0 && other->token != 0 && !other->ended && token >> 8 == other->token >> 8) {
+		if (ahead > 0 && ahead < 128) {
+			model_refuse(dialog, TCP_STATUS_OK, false);
+			return;
+		}
+		other->ended = true;
+	}
+	answer_status(dialog, TCP_STATUS_OK);
+}
+
+static void model_hello(struct dialog *dialog)
+{
+	static const unsigned char unknown[TCP_NONCE_BYTES + TCP_PROOF_BYTES];
+	struct tcp_header header = tcp_header_get(dialog->part);
+
+	memcpy(dialog->about.hello, dialog->part, TCP_HEADER_BYTES);
+	if (header.addr != rig.side->engine->incarnation) {
+		model_refuse(dialog, TCP_STATUS_INCARNATION, true);
+		return;
+	}
+	if (header.options != rig.side->options) {
+		model_refuse(dialog, TCP_STATUS_OPTIONS, true);
+		return;
+	}
+	dialog->options = header.options;
+	if ((header.options & LW_TCP_AUTH) == 0) {
+		model_welcome(dialog);
+		return;
+	}
+	dialog->stage = PROVING;
+	memcpy(dialog->about.initiator, dialog->part + TCP_HEADER_BYTES, TCP_NONCE_BYTES);
+	answer_status(dialog, TCP_STATUS_CHALLENGE);
+	dialog->challenge = dialog->due;
+	dialog->learned = 0;
+	answer(dialog, unknown, sizeof(unknown));
+}
+
+/* Nobody proves what it has not read. */
+static void model_proof(struct dialog *dialog)
+{
+	unsigned char right[TCP_PROOF_BYTES];
+
+	tcp_auth_prove(SECRET, TCP_INITIATOR, &dialog->about, right);
+	if (dialog->learned == TCP_NONCE_BYTES && memcmp(dialog->part, right, sizeof(right)) == 0)
+		model_welcome(dialog);
+	else
+		model_refuse(dialog, TCP_STATUS_UNAUTHORIZED, true);
+}
+
+/* Answers from byte on were read: what only the target knew is known then. */
+static void model_learn(struct dialog *dialog, const unsigned char *bytes, size_t at, size_t length)
+{
+	if (dialog->stage != PROVING)
+		return;
+	for (size_t i = 0; i < length && dialog->learned < TCP_NONCE_BYTES; i++) {
+		if (at + i != dialog->challenge + dialog->learned)
+			continue;
+		dialog->answers[at + i] = bytes[i];
+		dialog->about.target[dialog->learned++] = bytes[i];
+		if (dialog->learned == TCP_NONCE_BYTES)
+			tcp_auth_prove(SECRET, TCP_TARGET, &dialog->about,
+				       dialog->answers + dialog->challenge + TCP_NONCE_BYTES);
+	}
+}
+
+static void model_request(struct dialog *dialog)
+{
+	struct tcp_header header = tcp_header_get(dialog->part);
 	bool v2 = header.op >= TCP_OP_V2;
 	uint8_t op = header.op % TCP_OP_V2;
+	uint32_t sum;
 
-	if (header.op == (TCP_OP_V2 | TCP_OP_HELLO) && header.size == 0) {
-		model->refused = header.addr != rig.engine->incarnation;
-		answer_status(model, model->refused ? TCP_STATUS_INCARNATION : TCP_STATUS_OK);
+	if (dialog->stage != SERVING && rig.side->options != 0) {
+		model_refuse(dialog, TCP_STATUS_OPTIONS, v2);
+		return;
+	}
+	memcpy(&sum, dialog->part + TCP_HEADER_SUM, sizeof(sum));
+	if (has_sums(dialog) && (!v2 || sum != sum_of(dialog->part, TCP_HEADER_SUM))) {
+		model_refuse(dialog, TCP_STATUS_CORRUPT, v2);
 		return;
 	}
 	if (!offered(header.addr, header.size, op == TCP_OP_WRITE ? LW_ACCESS_REMOTE_WRITE : LW_ACCESS_REMOTE_READ)) {
-		model->refused = true;
-		if (v2)
-			answer_status(model, TCP_STATUS_REFUSED);
+		model_refuse(dialog, TCP_STATUS_REFUSED, v2);
 		return;
 	}
 	if (op == TCP_OP_WRITE) {
-		model->dest = header.addr - BASE;
-		model->left = header.size;
-		model->confirm = v2;
+		dialog->dest = header.addr - BASE;
+		dialog->left = header.size;
+		dialog->confirm = v2;
+		dialog->sum = TCP_SUM_START;
 		return;
 	}
 	if (v2)
-		answer_status(model, TCP_STATUS_OK);
-	answer(model, model->memory + (header.addr - BASE), header.size);
+		answer_status(dialog, TCP_STATUS_OK);
+	answer(dialog, rig.model.memory + (header.addr - BASE), header.size);
+	sum = has_sums(dialog) ? sum_of(rig.model.memory + (header.addr - BASE), header.size) : 0;
+	answer(dialog, &sum, has_sums(dialog) ? sizeof(sum) : 0);
 }
 
-static void model_store(struct model *model, const unsigned char *bytes, size_t length)
+static void model_change(uint64_t from, uint64_t to)
 {
-	memcpy(model->memory + model->dest, bytes, length);
-	if (model->dest < model->changed)
-		model->changed = model->dest;
-	model->dest += length;
-	model->left -= length;
-	if (model->dest > model->changed_end)
-		model->changed_end = model->dest;
-	if (model->left == 0 && model->confirm)
-		answer_status(model, TCP_STATUS_OK);
+	if (from < rig.model.changed)
+		rig.model.changed = from;
+	if (to > rig.model.changed_end)
+		rig.model.changed_end = to;
 }
 
-static void model_feed(struct model *model, const unsigned char *bytes, size_t length)
+static void model_store(struct dialog *dialog, const unsigned char *bytes, size_t length)
+{
+	memcpy(rig.model.memory + dialog->dest, bytes, length);
+	model_change(dialog->dest, dialog->dest + length);
+	dialog->dest += length;
+	dialog->left -= length;
+	if (has_sums(dialog))
+		dialog->sum = tcp_checksum_add(dialog->sum, bytes, length);
+	dialog->sum_due = dialog->left == 0 && has_sums(dialog);
+	if (dialog->left == 0 && !dialog->sum_due && dialog->confirm)
+		answer_status(dialog, TCP_STATUS_OK);
+}
+
+/* How many bytes have to be there before the next thing happens. */
+static size_t model_needs(const struct dialog *dialog)
+{
+	if (dialog->sum_due)
+		return TCP_SUM_BYTES;
+	if (dialog->stage == PROVING)
+		return TCP_PROOF_BYTES;
+	if (dialog->have < TCP_HEADER_BYTES || dialog->part[16] != (TCP_OP_V2 | TCP_OP_HELLO) ||
+	    (dialog->part[17] & LW_TCP_AUTH) == 0)
+		return TCP_HEADER_BYTES;
+	return TCP_HEADER_BYTES + TCP_NONCE_BYTES;
+}
+
+static void model_act(struct dialog *dialog)
+{
+	uint32_t sum;
+
+	dialog->have = 0;
+	if (dialog->sum_due) {
+		memcpy(&sum, dialog->part, sizeof(sum));
+		dialog->sum_due = false;
+		if (sum == tcp_checksum_wire(dialog->sum))
+			answer_status(dialog, TCP_STATUS_OK);
+		else
+			model_refuse(dialog, TCP_STATUS_CORRUPT, true);
+	} else if (dialog->stage == PROVING) {
+		model_proof(dialog);
+	} else if (dialog->part[16] == (TCP_OP_V2 | TCP_OP_HELLO)) {
+		model_hello(dialog);
+	} else {
+		model_request(dialog);
+	}
+}
+
+static void model_feed(struct dialog *dialog, const unsigned char *bytes, size_t length)
 {
 	size_t here;
 
-	for (; length > 0 && !model->refused; bytes += here, length -= here) {
-		if (model->left != 0) {
-			here = model->left < length ? model->left : length;
-			model_store(model, bytes, here);
+	for (; length > 0 && !dialog->refused && !dialog->ended; bytes += here, length -= here) {
+		if (dialog->left != 0) {
+			here = dialog->left < length ? dialog->left : length;
+			model_store(dialog, bytes, here);
 			continue;
 		}
-		here = TCP_HEADER_BYTES - model->have < length ? TCP_HEADER_BYTES - model->have : length;
-		memcpy(model->header + model->have, bytes, here);
-		model->have += here;
-		if (model->have < TCP_HEADER_BYTES)
-			continue;
-		model->have = 0;
-		model_request(model);
+		here = model_needs(dialog) - dialog->have;
+		here = here < length ? here : length;
+		memcpy(dialog->part + dialog->have, bytes, here);
+		dialog->have += here;
+		if (dialog->have == model_needs(dialog))
+			model_act(dialog);
 	}
 }
 
@@ -201,6 +369,28 @@ static void open_listener(void)
 		   "no listener: %s", strerror(errno));
 }
 
+static void open_side(struct side *side, uint8_t options, unsigned char *memory)
+{
+	char settings[256];
+
+	snprintf(settings, sizeof(settings), "poll=caller drivers=tcp tcp_max_served=16 max_lanes=32 tcp_checksum=%s",
+		 (options & LW_TCP_CHECKSUM) != 0 ? "on" : "off");
+	if ((options & LW_TCP_AUTH) != 0)
+		strncat(settings, " tcp_secret=" SECRET, sizeof(settings) - strlen(settings) - 1);
+	side->options = options;
+	side->engine = test_engine(settings);
+	for (size_t i = 0; i < ZONES; i++)
+		side->large = test_register(side->engine, memory + zones[i].begin, zones[i].end - zones[i].begin,
+					    zones[i].access);
+	side->worker = &side->engine->workers[0];
+	for (uint32_t i = 0; i < lw_drivers_count; i++)
+		if (lw_drivers[i] == &lw_tcp_ops)
+			side->tcp = side->worker->driver_context[i];
+	fuzz_eager(side->worker);
+	side->lanes = side->worker->free_lanes_count;
+	side->blocks = side->tcp->free_count;
+}
+
 static void open_rig(void)
 {
 	unsigned char *memory = test_map(SPAN, (void *)(uintptr_t)BASE);
@@ -214,24 +404,17 @@ static void open_rig(void)
 	for (size_t page = 0; page < PAGES; page++)
 		if (!accessible(page))
 			FUZZ_CHECK(mprotect(memory + page * PAGE, PAGE, PROT_NONE) == 0, "mprotect");
-	rig.engine = test_engine("poll=caller drivers=tcp tcp_max_served=16 max_lanes=32");
-	for (size_t i = 0; i < ZONES; i++)
-		rig.large = test_register(rig.engine, memory + zones[i].begin, zones[i].end - zones[i].begin,
-					  zones[i].access);
-	rig.worker = &rig.engine->workers[0];
-	for (uint32_t i = 0; i < lw_drivers_count; i++)
-		if (lw_drivers[i] == &lw_tcp_ops)
-			rig.tcp = rig.worker->driver_context[i];
-	fuzz_eager(rig.worker);
-	rig.lanes = rig.worker->free_lanes_count;
-	rig.blocks = rig.tcp->free_count;
+	for (uint8_t i = 0; i < SIDES; i++)
+		open_side(&rig.sides[i], i, memory);
+	FUZZ_CHECK(le32toh(sum_of("123456789", 9)) == UINT32_C(0xe3069283), "this is not CRC32C");
+	rig.side = rig.sides;
 	open_listener();
 	fuzz_setup_end();
 }
 
 static void drive(void)
 {
-	fuzz_drive(rig.worker);
+	fuzz_drive(rig.side->worker);
 }
 
 static int tcp_pair(int *target)
@@ -249,11 +432,34 @@ static int tcp_pair(int *target)
 	return fd;
 }
 
-static struct client connect_client(uint8_t options)
+/* What bits 3 to 5 of the options mean. */
+static const struct kind {
+	uint8_t side;
+	bool greets; /* at once, as it should be */
+	bool tcp;
+} kinds[] = {
+	{0, false, false},
+	{LW_TCP_CHECKSUM, true, false},
+	{LW_TCP_AUTH, true, false},
+	{LW_TCP_CHECKSUM | LW_TCP_AUTH, true, false},
+	{LW_TCP_CHECKSUM, false, false},
+	{LW_TCP_CHECKSUM | LW_TCP_AUTH, false, false},
+	{LW_TCP_CHECKSUM, true, true},
+	{0, false, true},
+};
+
+static const struct kind *kind_of(uint8_t options)
 {
-	struct client client = {.tcp = (options & 0x38) == 0x38, .greedy = (options & 4) == 0};
+	return &kinds[options / 8 % 8];
+}
+
+static struct client connect_client(uint8_t options, struct dialog *dialog)
+{
+	struct client client = {.dialog = dialog, .options = options, .tcp = kind_of(options)->tcp};
 	int pair[2], small = 4096;
 
+	client.greedy = (options & 4) == 0;
+	memset(&dialog->due, 0, sizeof(*dialog) - offsetof(struct dialog, due));
 	if (client.tcp) {
 		pair[0] = tcp_pair(&pair[1]);
 	} else {
@@ -266,7 +472,7 @@ static struct client connect_client(uint8_t options)
 	if ((options & 0x80) != 0)
 		setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
 	client.fd = pair[0];
-	tcp_serve(rig.tcp, pair[1], "a fuzzer");
+	tcp_serve(rig.side->tcp, pair[1], "a fuzzer");
 	return client;
 }
 
@@ -274,7 +480,7 @@ static struct client connect_client(uint8_t options)
 static bool read_some(struct client *client, size_t most)
 {
 	static unsigned char bytes[64 * 1024];
-	struct model *model = &rig.model;
+	struct dialog *dialog = client->dialog;
 	ssize_t got = recv(client->fd, bytes, most < sizeof(bytes) ? most : sizeof(bytes), MSG_DONTWAIT);
 
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -283,9 +489,10 @@ static bool read_some(struct client *client, size_t most)
 		client->ended = true;
 		return false;
 	}
-	FUZZ_CHECK(client->answered + (size_t)got <= model->due, "%zd bytes of answers too many after %zu of %zu", got,
-		   client->answered, model->due);
-	FUZZ_CHECK(memcmp(bytes, model->answers + client->answered, (size_t)got) == 0,
+	FUZZ_CHECK(client->answered + (size_t)got <= dialog->due, "%zd bytes of answers too many after %zu of %zu", got,
+		   client->answered, dialog->due);
+	model_learn(dialog, bytes, client->answered, (size_t)got);
+	FUZZ_CHECK(memcmp(bytes, dialog->answers + client->answered, (size_t)got) == 0,
 		   "other answers than expected in the %zd bytes after %zu", got, client->answered);
 	client->answered += (size_t)got;
 	return true;
@@ -298,15 +505,16 @@ static void read_all(struct client *client)
 }
 
 /* Sends; what does not get through is not sent at all. */
-static void send_bytes(struct client *client, const unsigned char *bytes, size_t length)
+static void send_bytes(struct client *client, const void *memory, size_t length)
 {
+	const unsigned char *bytes = memory;
 	int tries = 0;
 
 	while (length > 0 && !client->ended && !client->jammed && !client->half) {
 		ssize_t sent = send(client->fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (sent > 0) {
-			model_feed(&rig.model, bytes, (size_t)sent);
+			model_feed(client->dialog, bytes, (size_t)sent);
 			client->sent += (uint64_t)sent;
 			bytes += sent;
 			length -= (size_t)sent;
@@ -357,7 +565,60 @@ static uint64_t some_size(struct fuzz_input *input)
 	return sizes[kind % (sizeof(sizes) / sizeof(sizes[0]))];
 }
 
-static void send_header(struct client *client, struct fuzz_input *input)
+/* Puts a header's sum where one is asked for, a wrong one if so told. */
+static void put_sum(const struct client *client, unsigned char *bytes, bool wrong)
+{
+	uint32_t sum = sum_of(bytes, TCP_HEADER_SUM) ^ htole32(wrong);
+
+	if (has_sums(client->dialog) && bytes[16] != (TCP_OP_V2 | TCP_OP_HELLO))
+		memcpy(bytes + TCP_HEADER_SUM, &sum, sizeof(sum));
+}
+
+static void send_hello(struct client *client, struct tcp_header hello)
+{
+	unsigned char bytes[TCP_HEADER_BYTES + TCP_NONCE_BYTES];
+
+	tcp_header_put(bytes, hello);
+	memcpy(bytes + TCP_HEADER_BYTES, rig.scratch + (uint8_t)hello.size, TCP_NONCE_BYTES);
+	send_bytes(client, bytes, (hello.options & LW_TCP_AUTH) != 0 ? sizeof(bytes) : TCP_HEADER_BYTES);
+}
+
+/* What proves that the client knows the secret, if it was asked to. */
+static void prove(struct client *client, unsigned char *proof)
+{
+	drive();
+	read_all(client);
+	tcp_auth_prove(SECRET, TCP_INITIATOR, &client->dialog->about, proof);
+}
+
+static struct tcp_header right_hello(uint64_t token)
+{
+	return (struct tcp_header){.size = token,
+				   .addr = rig.side->engine->incarnation,
+				   .op = TCP_OP_HELLO | TCP_OP_V2,
+				   .options = rig.side->options};
+}
+
+/* A greeting as it should be, but for its last message: that one's length. */
+static size_t begin_greeting(struct client *client, uint64_t token, unsigned char *last)
+{
+	if ((rig.side->options & LW_TCP_AUTH) == 0) {
+		tcp_header_put(last, right_hello(token));
+		return TCP_HEADER_BYTES;
+	}
+	send_hello(client, right_hello(token));
+	prove(client, last);
+	return TCP_PROOF_BYTES;
+}
+
+static void greet(struct client *client, uint64_t token)
+{
+	unsigned char last[TCP_HEADER_BYTES + TCP_PROOF_BYTES];
+
+	send_bytes(client, last, begin_greeting(client, token, last));
+}
+
+static void send_header(struct client *client, struct fuzz_input *input, uint8_t flags, bool padded)
 {
 	static const uint8_t ops[] = {TCP_OP_READ | TCP_OP_V2,
 				      TCP_OP_WRITE | TCP_OP_V2,
@@ -373,17 +634,39 @@ static void send_header(struct client *client, struct fuzz_input *input)
 	header.addr = some_addr(input);
 	header.size = some_size(input);
 	if (header.op == (TCP_OP_HELLO | TCP_OP_V2) && header.size < 128) { /* one that is meant to be right, mostly */
-		header.addr = rig.engine->incarnation + (header.size == 127);
-		header.size = 0;
+		struct tcp_header hello = right_hello(header.size == 0 ? 0 : LANE | header.size);
+
+		hello.addr += header.size == 127;
+		hello.options ^= header.size == 126 ? LW_TCP_CHECKSUM : header.size == 125 ? LW_TCP_AUTH : 0;
+		send_hello(client, hello);
+		return;
 	}
 	tcp_header_put(bytes, header);
+	for (size_t i = 17; padded && i < sizeof(bytes); i++)
+		bytes[i] = fuzz_u8(input);
+	put_sum(client, bytes, (flags & WRONG) != 0);
 	send_bytes(client, bytes, sizeof(bytes));
+}
+
+/* Bytes of a body; what it ends with is followed by its sum. */
+static void send_body(struct client *client, size_t length, uint8_t flags)
+{
+	const struct dialog *dialog = client->dialog;
+	size_t here = has_sums(dialog) && dialog->left <= length ? (size_t)dialog->left : length;
+
+	send_bytes(client, rig.scratch, here);
+	if (dialog->sum_due && dialog->have == 0) {
+		uint32_t sum = tcp_checksum_wire(dialog->sum) ^ htole32((flags & WRONG) != 0);
+
+		send_bytes(client, &sum, sizeof(sum));
+	}
+	send_bytes(client, rig.scratch, length - here);
 }
 
 /* Many small requests, found by the target in one piece: WRITEs, READs, or both in turn. */
 static void send_storm(struct client *client, size_t count, uint8_t kind)
 {
-	static unsigned char bytes[STORM * 255 * (TCP_HEADER_BYTES + 1)];
+	static unsigned char bytes[STORM * 255 * (TCP_HEADER_BYTES + 1 + TCP_SUM_BYTES)];
 	unsigned char *at = bytes;
 
 	for (size_t i = 0; i < count; i++) {
@@ -391,9 +674,17 @@ static void send_storm(struct client *client, size_t count, uint8_t kind)
 		uint8_t op = (uint8_t)(TCP_OP_V2 | (store ? TCP_OP_WRITE : TCP_OP_READ));
 
 		tcp_header_put(at, (struct tcp_header){.size = 1, .addr = BASE + i, .op = op});
+		put_sum(client, at, false);
 		at += TCP_HEADER_BYTES;
-		if (store)
-			*at++ = (unsigned char)i;
+		if (!store)
+			continue;
+		*at++ = (unsigned char)i;
+		if (has_sums(client->dialog)) {
+			uint32_t sum = sum_of(at - 1, 1);
+
+			memcpy(at, &sum, sizeof(sum));
+			at += sizeof(sum);
+		}
 	}
 	send_bytes(client, bytes, (size_t)(at - bytes));
 }
@@ -404,15 +695,16 @@ static void take_back(struct client *client)
 	static unsigned char copy[32 * PAGE];
 	const unsigned char *memory = (const unsigned char *)(uintptr_t)BASE + zones[LARGE].begin;
 	struct model *model = &rig.model;
-	bool inside = model->left != 0 && model->dest >= zones[LARGE].begin;
+	struct dialog *dialog = client->dialog;
+	bool inside = dialog->left != 0 && dialog->dest >= zones[LARGE].begin;
 
 	if (model->revoked)
 		return;
 	drive();
-	if (client->greedy || client->answered == model->due) /* so that an end is seen */
+	if (client->greedy || client->answered == dialog->due) /* so that an end is seen */
 		read_all(client);
-	client->lost = client->tcp || client->jammed || client->answered != model->due;
-	FUZZ_CHECK(lw_memory_unregister(rig.engine, &rig.large, 1, 0) == 0, "not unregistered");
+	client->lost = client->tcp || client->jammed || client->answered != dialog->due;
+	FUZZ_CHECK(lw_memory_unregister(rig.side->engine, &rig.side->large, 1, 0) == 0, "not unregistered");
 	model->revoked = true;
 	memcpy(copy, memory, sizeof(copy));
 	drive();
@@ -427,15 +719,117 @@ static void take_back(struct client *client)
 	FUZZ_CHECK(memcmp(copy, memory, sizeof(copy)) == 0, "a buffer was changed after it was taken back");
 }
 
-/* The lower four bits of a step's first byte say what it is, the highest whether the target sleeps through it, so that
- * it finds several at once. */
+/* All that was sent is dealt with, and answered. False: it can't be known. */
+static bool settle(struct client *client)
+{
+	size_t before;
+
+	if (client->tcp || client->jammed || client->half || client->lost)
+		return false;
+	do {
+		before = client->answered;
+		drive();
+		read_all(client);
+	} while (!client->ended && client->answered != before);
+	FUZZ_CHECK(client->ended || client->answered == client->dialog->due, "%zu of %zu bytes of answers are there",
+		   client->answered, client->dialog->due);
+	return !client->ended;
+}
+
+static bool is_readable(int fd)
+{
+	struct pollfd waits = {.fd = fd, .events = POLLIN};
+
+	return poll(&waits, 1, 0) != 0;
+}
+
+/* The client's connection was ended by its lane's next one, while so many bytes of a body were on their way. */
+static void check_fence(struct client *old, struct client *next, size_t length)
+{
+	static unsigned char found[sizeof(rig.scratch)];
+	unsigned char *right = rig.model.memory + old->dialog->dest;
+	const unsigned char *memory = (const unsigned char *)(uintptr_t)BASE + old->dialog->dest;
+	size_t stored = 0;
+	ssize_t got;
+
+	/* What came first may be there; that is all. */
+	while (stored < length && memory[stored] == rig.scratch[stored])
+		stored++;
+	FUZZ_CHECK(memcmp(memory + stored, right + stored, length - stored) == 0,
+		   "a body was stored, but not its beginning");
+	memcpy(found, memory, length);
+	memcpy(right, memory, length);
+	model_change(old->dialog->dest, old->dialog->dest + length);
+	drive();
+	read_all(next);
+	FUZZ_CHECK(next->ended || next->answered == next->dialog->due, "a greeting is not answered in full");
+	(void)send(old->fd, rig.scratch, PAGE, MSG_NOSIGNAL | MSG_DONTWAIT);
+	drive();
+	FUZZ_CHECK(memcmp(memory, found, length) == 0, "an older connection stores after its lane's next was greeted");
+	/* The status of a WRITE that was complete may be there. */
+	while ((got = recv(old->fd, found, sizeof(found), MSG_DONTWAIT)) > 0)
+		;
+	FUZZ_CHECK(got == 0 || errno != EAGAIN, "an older connection lives beside its lane's next");
+}
+
+/* Connects once more, mostly with a token of the same lane, while bytes of a body are on their way on the connection
+ * that there is. The newer of the two goes on. */
+static void another(struct client *client, struct fuzz_input *input)
+{
+	static const uint8_t steps[] = {1, 1, 2, 127, 128, 129, 0, 255};
+	unsigned char last[TCP_HEADER_BYTES + TCP_PROOF_BYTES];
+	uint8_t how = fuzz_u8(input);
+	size_t length = fuzz_u16(input), last_length;
+	struct dialog *dialog = client->dialog;
+	uint64_t token = dialog->token;
+	struct client next;
+	ssize_t sent;
+
+	if (!settle(client))
+		return;
+	next = connect_client(client->options, &rig.model.dialogs[dialog == rig.model.dialogs]);
+	token = token == 0 ? LANE | how : (token & ~UINT64_C(0xff)) | (uint8_t)(token + steps[how % 8]);
+	if ((how & 8) != 0)
+		token ^= 0x100;
+	last_length = begin_greeting(&next, token, last);
+	last[0] ^= (how & 16) != 0;
+	length = length < dialog->left ? length : (size_t)dialog->left;
+	sent = length == 0 ? 0 : send(client->fd, rig.scratch, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+	length = sent > 0 ? (size_t)sent : 0;
+	send_bytes(&next, last, last_length);
+	for (int passes = 0; !is_readable(next.fd); passes++) {
+		FUZZ_CHECK(passes < 1000, "a greeting is not answered");
+		FUZZ_CHECK(lw_worker_drive(rig.side->worker), "somebody else drives the engine");
+	}
+	if (dialog->ended) {
+		check_fence(client, &next, length);
+		close(client->fd);
+		next.stormed = client->stormed;
+		*client = next;
+		return;
+	}
+	drive();
+	read_all(&next);
+	FUZZ_CHECK(next.answered == next.dialog->due && next.ended == next.dialog->refused,
+		   "a connection beside another was greeted with %zu of %zu bytes, and %s", next.answered,
+		   next.dialog->due, next.ended ? "ended" : "goes on");
+	close(next.fd);
+	drive();
+	next.dialog->ended = true;
+	model_feed(dialog, rig.scratch, length);
+	client->sent += length;
+}
+
+/* The lower five bits of a step's first byte say what it is, WRONG that a sum is, ASLEEP that the target sleeps through
+ * it, so that it finds several at once. */
 static void step(struct client *client, struct fuzz_input *input)
 {
+	unsigned char proof[TCP_PROOF_BYTES];
 	uint8_t what = fuzz_u8(input);
 	const uint8_t *bytes;
 	size_t length;
 
-	switch (what & 15) {
+	switch ((what & 31) < 20 ? what & 31 : what & 15) {
 	case 0: /* bytes as they stand in the input */
 	case 1:
 		length = fuzz_bytes(input, fuzz_u8(input), &bytes);
@@ -445,20 +839,18 @@ static void step(struct client *client, struct fuzz_input *input)
 	case 3:
 	case 4:
 	case 5:
-		send_header(client, input);
+		send_header(client, input, what, false);
 		break;
 	case 6: /* a body, or a part of it */
 	case 7:
-		length = fuzz_u16(input);
-		send_bytes(client, rig.scratch, length);
+		send_body(client, fuzz_u16(input), what);
 		break;
 	case 8: /* a large one */
-		length = (size_t)fuzz_u16(input) * 4;
-		send_bytes(client, rig.scratch, length);
+		send_body(client, (size_t)fuzz_u16(input) * 4, what);
 		break;
 	case 9: /* what is missing of the body of a WRITE, as far as the model knows */
-		length = rig.model.left < sizeof(rig.scratch) ? (size_t)rig.model.left : sizeof(rig.scratch);
-		send_bytes(client, rig.scratch, length);
+		length = client->dialog->left < sizeof(rig.scratch) ? client->dialog->left : sizeof(rig.scratch);
+		send_body(client, length, what);
 		break;
 	case 10:
 		length = (size_t)fuzz_u8(input) * STORM;
@@ -484,11 +876,25 @@ static void step(struct client *client, struct fuzz_input *input)
 		fuzz_time_passes((uint32_t)length);
 		client->late |= length != 0;
 		break;
-	default:
+	case 15:
 		take_back(client);
 		break;
+	case 16: /* the whole greeting */
+		length = fuzz_u8(input);
+		greet(client, length == 0 ? 0 : LANE | length);
+		break;
+	case 17: /* a proof */
+		prove(client, proof);
+		send_bytes(client, proof, sizeof(proof));
+		break;
+	case 18:
+		another(client, input);
+		break;
+	default: /* a request with something behind the operation */
+		send_header(client, input, what, true);
+		break;
 	}
-	if ((what & 0x80) != 0)
+	if ((what & ASLEEP) != 0)
 		return;
 	drive();
 	if (client->greedy)
@@ -500,7 +906,7 @@ static void finish(struct client *client)
 {
 	uint64_t begin_ms = 0;
 
-	if (!client->half && !rig.model.refused)
+	if (!client->half && !client->dialog->refused)
 		shutdown(client->fd, SHUT_WR);
 	for (uint32_t turns = 0; !client->ended; turns++) {
 		struct pollfd waits = {.fd = client->fd, .events = POLLIN};
@@ -511,11 +917,12 @@ static void finish(struct client *client)
 			continue;
 		begin_ms = begin_ms != 0 ? begin_ms : fuzz_real_ms();
 		FUZZ_CHECK(fuzz_real_ms() - begin_ms < END_MS,
-			   "the connection does not end; %zu of %zu bytes are there", client->answered, rig.model.due);
+			   "the connection does not end; %zu of %zu bytes are there", client->answered,
+			   client->dialog->due);
 		poll(&waits, 1, 1);
 	}
-	FUZZ_CHECK(client->answered == rig.model.due || client->late,
-		   "the connection ended after %zu of %zu bytes of answers", client->answered, rig.model.due);
+	FUZZ_CHECK(client->answered == client->dialog->due || client->late,
+		   "the connection ended after %zu of %zu bytes of answers", client->answered, client->dialog->due);
 }
 
 static void check_memory(bool exact)
@@ -559,21 +966,22 @@ static void reset(void)
 		memcpy(model->memory + from, rig.start + from, to - from);
 	}
 	if (model->revoked)
-		rig.large = test_register(rig.engine, memory + zones[LARGE].begin,
-					  zones[LARGE].end - zones[LARGE].begin, zones[LARGE].access);
+		rig.side->large = test_register(rig.side->engine, memory + zones[LARGE].begin,
+						zones[LARGE].end - zones[LARGE].begin, zones[LARGE].access);
 	model->revoked = false;
-	model->due = 0;
-	model->have = 0;
-	model->left = 0;
-	model->refused = false;
+	for (size_t i = 0; i < 2; i++)
+		model->dialogs[i].token = 0;
 	model->changed = SPAN;
 	model->changed_end = 0;
 }
 
 static bool all_given_back(void)
 {
-	return TAILQ_EMPTY(&rig.tcp->served) && LIST_EMPTY(&rig.tcp->open) && rig.tcp->ready_count == 0 &&
-	       rig.tcp->free_count == rig.blocks && rig.worker->free_lanes_count == rig.lanes && rig.worker->ios == 0;
+	const struct side *side = rig.side;
+
+	return TAILQ_EMPTY(&side->tcp->served) && LIST_EMPTY(&side->tcp->open) && side->tcp->ready_count == 0 &&
+	       side->tcp->free_count == side->blocks && side->worker->free_lanes_count == side->lanes &&
+	       side->worker->ios == 0;
 }
 
 /* The connection is gone when the client is, and so is all that it had. */
@@ -584,7 +992,8 @@ static void check_given_back(void)
 	for (drive(); !all_given_back(); drive())
 		FUZZ_CHECK(fuzz_real_ms() - begin_ms < END_MS,
 			   "a connection was not given back: %u of %u blocks, %u of %u lanes, %u descriptors",
-			   rig.tcp->free_count, rig.blocks, rig.worker->free_lanes_count, rig.lanes, rig.worker->ios);
+			   rig.side->tcp->free_count, rig.side->blocks, rig.side->worker->free_lanes_count,
+			   rig.side->lanes, rig.side->worker->ios);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -594,12 +1003,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct client client;
 	uint8_t options;
 
-	if (rig.engine == NULL)
+	if (rig.side == NULL)
 		open_rig();
 	reset();
 	options = fuzz_u8(&input);
-	client = connect_client(options);
-	while (input.left > 0 && !client.ended && !client.jammed && !client.lost && rig.model.due < ANSWERS_MAX)
+	rig.side = &rig.sides[kind_of(options)->side];
+	client = connect_client(options, rig.model.dialogs);
+	if (kind_of(options)->greets)
+		greet(&client, LANE | 1);
+	while (input.left > 0 && !client.ended && !client.jammed && !client.lost && client.dialog->due < ANSWERS_MAX)
 		step(&client, &input);
 	/* Most clients end in order: there the model knows everything. */
 	if ((options & 3) != 3 && !client.lost) {

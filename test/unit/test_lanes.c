@@ -18,6 +18,7 @@
 #define BUFFERS 6
 #define CUTS 4 /* one more than the attempts a slice has */
 #define BATCH 16
+#define BULK 128 /* half a GiB, all of which a lane has credits for */
 
 static void *memory_of(size_t length, int value)
 {
@@ -118,11 +119,62 @@ static void test_lanes_of_one_worker_take_turns(void **state)
 	free(memory);
 }
 
+/* A request in the foreground does not wait for all the bulk that was submitted before it, and neither for what of it
+ * is on the lane already, but for a bounded part. */
+static void overtake(const char *settings)
+{
+	struct lw_engine *engine = test_engine(settings), *peer = test_engine(settings);
+	unsigned char *ours = memory_of(BLOCK, 7), *theirs = memory_of(BLOCK, 0);
+	struct lw_request bulk[BULK], one;
+	struct lw_batch_status status;
+	struct lw_channel *channel;
+	lw_batch_t slow, quick;
+
+	assert_int_equal(lw_channel_open(engine, &channel), 0);
+	test_register(engine, ours, BLOCK, LW_ACCESS_LOCAL);
+	test_register(peer, theirs, BLOCK, LW_ACCESS_REMOTE);
+	one = (struct lw_request){.local = ours,
+				  .segment = test_segment(engine, peer),
+				  .offset = (uint64_t)(uintptr_t)theirs,
+				  .length = 4096,
+				  .op = LW_READ};
+	for (int i = 0; i < BULK; i++) {
+		bulk[i] = one;
+		bulk[i].length = BLOCK;
+		bulk[i].op = LW_WRITE;
+		bulk[i].priority = LW_BULK;
+	}
+	assert_int_equal(lw_batch_alloc(channel, BULK, 0, NULL, &slow), 0);
+	assert_int_equal(lw_batch_alloc(channel, 1, 0, NULL, &quick), 0);
+	assert_int_equal(lw_submit(channel, slow, bulk, BULK), 0);
+	TEST_EVENTUALLY(lw_batch_status(engine, slow, &status) == 0 && status.done > 0);
+	assert_int_equal(lw_submit(channel, quick, &one, 1), 0);
+	assert_int_equal(test_wait(engine, quick).failed, 0);
+	assert_int_equal(lw_batch_status(engine, slow, &status), 0);
+	print_message("%s: %u of %d when the request in the foreground was over\n", settings, status.done, BULK);
+	assert_true(status.done < BULK / 2);
+	assert_int_equal(test_wait(engine, slow).failed, 0);
+	assert_int_equal(lw_batch_free(engine, slow), 0);
+	assert_int_equal(lw_batch_free(engine, quick), 0);
+	assert_int_equal(lw_engine_close(engine), 0);
+	assert_int_equal(lw_engine_close(peer), 0);
+	free(ours);
+	free(theirs);
+}
+
+static void test_foreground_overtakes_bulk(void **state)
+{
+	(void)state;
+	overtake("drivers=tcp workers=1");
+	overtake("drivers=tcp workers=1 tcp_lanes=2 tcp_splice_bytes=0");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_unregister_again_and_again_leaves_other_requests_alone),
 		cmocka_unit_test(test_lanes_of_one_worker_take_turns),
+		cmocka_unit_test(test_foreground_overtakes_bulk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
