@@ -158,6 +158,14 @@ out:
 	return error;
 }
 
+static const char *options_text(uint8_t options)
+{
+	static const char *const texts[] = {"neither checksums nor a secret", "checksums and no secret",
+					    "a secret and no checksums", "checksums and a secret"};
+
+	return texts[options & (LW_TCP_CHECKSUM | LW_TCP_AUTH)];
+}
+
 static int view_of_desc(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc,
 			struct lw_view **out)
 {
@@ -175,6 +183,12 @@ static int view_of_desc(struct lw_engine *engine, const struct lw_desc *desc, co
 				desc->name, desc->protocol);
 		goto fail;
 	}
+	if (memcmp(lw_drivers[driver]->name, "tcp", 4) == 0 && desc->tcp_options != lw_engine_tcp_options(engine)) {
+		error = lw_fail(-EPROTONOSUPPORT, "%s uses %s, this engine %s; set tcp_checksum and tcp_secret alike",
+				desc->name, options_text(desc->tcp_options),
+				options_text(lw_engine_tcp_options(engine)));
+		goto fail;
+	}
 	for (size_t i = 0; i < desc->buffer_count; i++)
 		ranges[i] = (struct lw_range){.addr = desc->buffers[i].addr,
 					      .end = desc->buffers[i].addr + desc->buffers[i].length,
@@ -183,15 +197,6 @@ static int view_of_desc(struct lw_engine *engine, const struct lw_desc *desc, co
 	if (error != 0) {
 		lw_fail(error == -EEXIST ? -EPROTO : error, "the descriptor of %s has overlapping buffers", desc->name);
 		error = error == -EEXIST ? -EPROTO : error;
-		goto fail;
-	}
-	if (memcmp(lw_drivers[driver]->name, "tcp", 4) == 0 && desc->tcp_options != lw_engine_tcp_options(engine)) {
-		error = lw_fail(
-			-EPROTONOSUPPORT,
-			"%s has checksums %s and a secret %s, this engine has not: set tcp_checksum and tcp_secret "
-			"alike on both sides",
-			desc->name, (desc->tcp_options & LW_TCP_CHECKSUM) != 0 ? "on" : "off",
-			(desc->tcp_options & LW_TCP_AUTH) != 0 ? "set" : "unset");
 		goto fail;
 	}
 	view->driver = (uint32_t)driver;
