@@ -202,8 +202,7 @@ static bool send_some(struct lw_lane *lane)
 			return true;
 		}
 		if (count != 0) {
-			for (int i = 0; i < count; i++)
-				asked += iov[i].iov_len;
+			asked = tcp_pieces_bytes(iov, count);
 			sent = send_pieces(own, iov, count, more);
 		} else {
 			sent = send_spliced(own, &asked);
@@ -417,7 +416,6 @@ static bool receive_some(struct lw_lane *lane)
 		struct iovec iov[TCP_IOVS];
 		struct msghdr message = {.msg_iov = iov};
 		int count = expected(lane, iov);
-		uint64_t asked = 0;
 		char unasked;
 		ssize_t got;
 
@@ -443,10 +441,8 @@ static bool receive_some(struct lw_lane *lane)
 			return false;
 		}
 		lw_count(&lane->stats.calls, 1);
-		for (int i = 0; i < count; i++)
-			asked += iov[i].iov_len;
 		/* Less than asked for: the socket is empty, and epoll tells when that changes. */
-		if ((uint64_t)got < asked && !own->sock.ended)
+		if ((uint64_t)got < tcp_pieces_bytes(iov, count) && !own->sock.ended)
 			own->sock.readable = false;
 		if (!note_received(lane, (uint64_t)got))
 			return false;

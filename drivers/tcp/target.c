@@ -17,28 +17,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "drivers/tcp/answers.h"
 #include "drivers/tcp/tcp.h"
 #include "lib/engine.h"
 #include "lib/log.h"
 
-#define ACKS 64u
-#define SUM_AHEAD (256u * 1024)
 #define BIG_BODY (16u * 1024)
 #define BEHIND_BIG_BODY 4096u
 /* A peer that can't be told that its connection ends keeps it for so long after its last byte. */
 #define SILENT_MS 1000u
-
-/* An answer that waits. addr 0: length counts status frames that say OK; else length bytes of memory, after a status if
- * v2, and with their checksum behind if summed. */
-struct reply {
-	uint64_t addr;
-	uint64_t length;
-	uint32_t sum; /* of what was sent so far; as it goes out when sum_known */
-	bool status;
-	bool summed;
-	bool sum_known;
-	bool greeting; /* memory of ours: not counted */
-};
 
 /* What the status CHALLENGE is followed by, with it. */
 struct challenge {
@@ -50,10 +37,9 @@ struct block {
 	unsigned char staging[TCP_STAGING];
 	struct challenge challenge;
 	struct tcp_greeting about;
-	struct reply replies[(TCP_BLOCK_BYTES - TCP_STAGING - 256) / sizeof(struct reply)];
+	struct tcp_answer ring[(TCP_BLOCK_BYTES - TCP_STAGING - 256) / sizeof(struct tcp_answer)];
 };
-_Static_assert(sizeof(struct block) <= TCP_BLOCK_BYTES, "a block holds staging and replies");
-#define REPLIES (sizeof(((struct block *)NULL)->replies) / sizeof(struct reply))
+_Static_assert(sizeof(struct block) <= TCP_BLOCK_BYTES, "a block holds staging and answers");
 
 struct tcp_served {
 	struct tcp_sock sock;
@@ -76,35 +62,19 @@ struct tcp_served {
 	enum { UNGREETED, PROVING, SERVING } stage; /* SERVING: the peer said HELLO, and knows what LEAVING means */
 	bool fencing;
 	struct tcp_fence *fence; /* NULL while fencing: to be begun */
-	/* answers: a ring of replies */
-	uint32_t first, count;
-	uint64_t sent; /* of the first */
+	struct tcp_answers answers;
 	/* the end */
 	bool finished; /* the peer sends no more: the last answer ends the connection */
-	bool closing;  /* a refusal is queued: nothing is served any more */
-	uint32_t refusal_at_ms;
-	uint64_t refusal; /* status word to send last; 0: none */
-	uint8_t refusal_sent;
+	bool closing;  /* refused: nothing is served any more */
 	bool shut;
+	uint32_t refused_at_ms;
 };
 
 _Static_assert(sizeof(struct tcp_served) <= TCP_LANE_BYTES, "a served connection fits into a lane");
 
-static const uint64_t ok_frames[ACKS] = {
-#define OK4 TCP_STATUS_MAGIC << 32, TCP_STATUS_MAGIC << 32, TCP_STATUS_MAGIC << 32, TCP_STATUS_MAGIC << 32
-#define OK16 OK4, OK4, OK4, OK4
-	OK16, OK16, OK16, OK16};
-_Static_assert(TCP_STATUS_OK == 0 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-	       "the frames are written as they go out");
-
 static struct lw_lane *lane_of(struct tcp_served *served)
 {
 	return served->lane;
-}
-
-static struct reply *reply_at(struct tcp_served *served, uint32_t i)
-{
-	return &served->block->replies[(served->first + i) % REPLIES];
 }
 
 static void end_served(struct tcp_served *served, bool abort)
@@ -119,38 +89,18 @@ static void end_served(struct tcp_served *served, bool abort)
 	lw_lane_serve_end(served->lane);
 }
 
-static bool queue_full(const struct tcp_served *served)
-{
-	return served->count == REPLIES;
-}
-
 /* Nothing more can be taken in before an answer is out. */
 static bool stalled(const struct tcp_served *served)
 {
-	return queue_full(served) || served->held || served->fencing;
-}
-
-static void queue(struct tcp_served *served, struct reply reply)
-{
-	/* Confirmations side by side are one entry. */
-	if (reply.addr == 0 && served->count > 0) {
-		struct reply *last = reply_at(served, served->count - 1);
-
-		if (last->addr == 0) {
-			last->length += reply.length;
-			return;
-		}
-	}
-	*reply_at(served, served->count) = reply;
-	served->count++;
+	return tcp_answers_full(&served->answers) || served->held || served->fencing;
 }
 
 static void refuse(struct tcp_served *served, enum tcp_status code, bool status)
 {
 	served->closing = true;
-	served->refusal_at_ms = served->sock.worker->worker->now_ms;
-	served->refusal = status ? tcp_status_word(code) : 0;
-	served->refusal_sent = status ? 0 : TCP_STATUS_BYTES;
+	served->refused_at_ms = served->sock.worker->worker->now_ms;
+	if (status)
+		tcp_answers_end(&served->answers, code);
 }
 
 static bool offered(struct tcp_served *served, uint64_t addr, uint64_t size, uint32_t access)
@@ -162,28 +112,11 @@ static bool offered(struct tcp_served *served, uint64_t addr, uint64_t size, uin
 	return lw_rangemap_covers(map, addr, size, access, &first);
 }
 
-static bool overlaps(uint64_t addr, uint64_t length, uint64_t from, uint64_t to)
-{
-	return length != 0 && addr < to && addr + length > from;
-}
-
-/* Whether an answer that waits reads in [addr, end). */
-static bool answers_read(struct tcp_served *served, uint64_t addr, uint64_t end)
-{
-	for (uint32_t i = 0; i < served->count; i++) {
-		const struct reply *reply = reply_at(served, i);
-
-		if (reply->addr != 0 && overlaps(reply->addr, reply->length, addr, end))
-			return true;
-	}
-	return false;
-}
-
 /* A range that wraps around is not offered, and needs no look. */
 static bool must_wait(struct tcp_served *served, struct tcp_header header)
 {
 	return (header.op & (uint8_t)~TCP_OP_V2) == TCP_OP_WRITE &&
-	       answers_read(served, header.addr, header.addr + header.size);
+	       tcp_answers_read(&served->answers, header.addr, header.addr + header.size);
 }
 
 void tcp_serve_fenced(struct tcp_served *served, bool outrun)
@@ -193,7 +126,7 @@ void tcp_serve_fenced(struct tcp_served *served, bool outrun)
 	if (outrun)
 		refuse(served, TCP_STATUS_OK, false);
 	else
-		queue(served, (struct reply){.length = 1});
+		tcp_answers_add_ok(&served->answers);
 	tcp_sock_wake(&served->sock);
 }
 
@@ -233,7 +166,7 @@ static void welcome(struct tcp_served *served)
 	if (served->token != 0)
 		begin_fence(served);
 	else
-		queue(served, (struct reply){.length = 1});
+		tcp_answers_add_ok(&served->answers);
 }
 
 /* A HELLO is there, with its nonce if it has one. */
@@ -260,9 +193,9 @@ static void begin_greeting(struct tcp_served *served, const unsigned char *bytes
 		challenge->status = tcp_status_word(TCP_STATUS_CHALLENGE);
 		memcpy(challenge->target, about->target, TCP_NONCE_BYTES);
 		tcp_auth_prove(engine->config.tcp_secret, TCP_TARGET, about, challenge->proof);
-		queue(served, (struct reply){.addr = (uint64_t)(uintptr_t)challenge,
-					     .length = sizeof(*challenge),
-					     .greeting = true});
+		tcp_answers_add(&served->answers, (struct tcp_answer){.addr = (uint64_t)(uintptr_t)challenge,
+								      .length = sizeof(*challenge),
+								      .greeting = true});
 	}
 }
 
@@ -326,11 +259,11 @@ static void begin_request(struct tcp_served *served, struct tcp_header header)
 		served->confirm = v2;
 		served->sum = TCP_SUM_START;
 	} else {
-		queue(served, (struct reply){.addr = header.addr,
-					     .length = header.size,
-					     .sum = TCP_SUM_START,
-					     .status = v2,
-					     .summed = has_sums(served)});
+		tcp_answers_add(&served->answers, (struct tcp_answer){.addr = header.addr,
+								      .length = header.size,
+								      .sum = TCP_SUM_START,
+								      .status = v2,
+								      .summed = has_sums(served)});
 	}
 }
 
@@ -338,7 +271,7 @@ static void confirm_write(struct tcp_served *served)
 {
 	lw_count(&lane_of(served)->stats.slices, 1);
 	if (served->confirm)
-		queue(served, (struct reply){.length = 1});
+		tcp_answers_add_ok(&served->answers);
 }
 
 /* So many bytes of the WRITE are in their place. */
@@ -380,7 +313,8 @@ static void parse(struct tcp_served *served)
 	uint32_t greeting;
 
 	served->held = false;
-	while (!served->closing && !queue_full(served) && !served->fencing && served->begin < served->end) {
+	while (!served->closing && !tcp_answers_full(&served->answers) && !served->fencing &&
+	       served->begin < served->end) {
 		uint32_t have = served->end - served->begin;
 
 		if (served->left != 0) {
@@ -464,7 +398,7 @@ static bool receive_some(struct tcp_served *served)
 			served->sock.readable = false;
 			return true;
 		}
-		if (got == 0 && served->count > 0) {
+		if (got == 0 && served->answers.count > 0) {
 			served->finished = true;
 			served->sock.readable = false;
 			return true;
@@ -488,102 +422,6 @@ static bool receive_some(struct tcp_served *served)
 	return true;
 }
 
-/* A part of the one constant that says OK, over and over; false: there is more than it holds. */
-static bool add_ok(struct iovec *iov, int *count, uint64_t frames, uint64_t done)
-{
-	uint64_t bytes = frames * TCP_STATUS_BYTES - done, offset = done % TCP_STATUS_BYTES;
-	bool whole = bytes <= sizeof(ok_frames) - offset;
-
-	tcp_add_piece(iov, count, ok_frames, whole ? offset + bytes : sizeof(ok_frames), offset);
-	return whole;
-}
-
-static uint64_t status_bytes(const struct reply *reply)
-{
-	return reply->status ? TCP_STATUS_BYTES : 0;
-}
-
-/* A READ's answer of which done bytes are sent; false: its end is not known yet. */
-static bool add_answer(struct iovec *iov, int *count, struct reply *reply, uint64_t done)
-{
-	uint64_t status = status_bytes(reply);
-
-	tcp_add_piece(iov, count, ok_frames, status, done);
-	tcp_add_piece(iov, count, (const void *)(uintptr_t)reply->addr, reply->length, tcp_minus(done, status));
-	if (!reply->summed)
-		return true;
-	/* A short one's sum is taken before it leaves, a long one's while it does. */
-	if (!reply->sum_known && reply->length <= SUM_AHEAD)
-		reply->sum = tcp_checksum_wire(
-			tcp_checksum_add(TCP_SUM_START, (const void *)(uintptr_t)reply->addr, reply->length));
-	else if (!reply->sum_known && done < status + reply->length)
-		return false;
-	else if (!reply->sum_known)
-		reply->sum = tcp_checksum_wire(reply->sum);
-	reply->sum_known = true;
-	tcp_add_piece(iov, count, &reply->sum, TCP_SUM_BYTES, tcp_minus(done, status + reply->length));
-	return true;
-}
-
-static int gather(struct tcp_served *served, struct iovec *iov)
-{
-	uint64_t done = served->sent;
-	bool more = true;
-	int count = 0;
-
-	for (uint32_t i = 0; more && i < served->count && count <= TCP_IOVS - 3; i++, done = 0) {
-		struct reply *reply = reply_at(served, i);
-
-		if (reply->addr == 0)
-			more = add_ok(iov, &count, reply->length, done);
-		else
-			more = add_answer(iov, &count, reply, done);
-	}
-	if (count == 0 && served->closing)
-		tcp_add_piece(iov, &count, &served->refusal, TCP_STATUS_BYTES, served->refusal_sent);
-	return count;
-}
-
-/* Goes on with the sum of a long answer, of which bytes more are sent. */
-static void add_sent(struct tcp_served *served, struct reply *reply, uint64_t bytes)
-{
-	uint64_t status = status_bytes(reply);
-	uint64_t from = tcp_minus(served->sent, status), to = tcp_minus(served->sent + bytes, status);
-
-	if (from < to)
-		reply->sum = tcp_checksum_add(reply->sum, (const void *)(uintptr_t)(reply->addr + from), to - from);
-}
-
-static void note_sent(struct tcp_served *served, uint64_t bytes)
-{
-	struct lw_lane *lane = lane_of(served);
-
-	while (bytes > 0 && served->count > 0) {
-		struct reply *reply = reply_at(served, 0);
-		uint64_t whole = reply->addr == 0
-					 ? reply->length * TCP_STATUS_BYTES
-					 : status_bytes(reply) + reply->length + (reply->summed ? TCP_SUM_BYTES : 0);
-		uint64_t here = whole - served->sent < bytes ? whole - served->sent : bytes;
-
-		if (reply->summed && !reply->sum_known)
-			add_sent(served, reply, here);
-		served->sent += here;
-		bytes -= here;
-		if (served->sent < whole)
-			break;
-		if (reply->addr != 0 && !reply->greeting) {
-			lw_count(&lane->stats.tx_bytes, reply->length);
-			lw_count(&lane->stats.slices, 1);
-			lw_count(&served->sock.worker->worker->served_bytes, reply->length);
-		}
-		served->sent = 0;
-		served->first = (served->first + 1) % REPLIES;
-		served->count--;
-	}
-	if (served->count == 0)
-		served->refusal_sent = (uint8_t)(served->refusal_sent + bytes);
-}
-
 /* Sends answers. False: the connection is gone. */
 static bool send_some(struct tcp_served *served)
 {
@@ -592,8 +430,8 @@ static bool send_some(struct tcp_served *served)
 	for (int calls = 0; served->sock.writable; calls++) {
 		struct iovec iov[TCP_IOVS];
 		struct msghdr message = {.msg_iov = iov};
-		int count = gather(served, iov);
-		uint64_t asked = 0;
+		int count = tcp_answers_pieces(&served->answers, iov, TCP_IOVS);
+		struct tcp_sent done;
 		ssize_t sent;
 
 		if (count == 0)
@@ -602,8 +440,6 @@ static bool send_some(struct tcp_served *served)
 			tcp_sock_wake(&served->sock);
 			return true;
 		}
-		for (int i = 0; i < count; i++)
-			asked += iov[i].iov_len;
 		message.msg_iovlen = (size_t)count;
 		sent = sendmsg(served->sock.io.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (sent < 0 && errno == EINTR)
@@ -617,9 +453,12 @@ static bool send_some(struct tcp_served *served)
 			return false;
 		}
 		lw_count(&lane->stats.calls, 1);
-		if ((uint64_t)sent < asked)
+		if ((uint64_t)sent < tcp_pieces_bytes(iov, count))
 			served->sock.writable = false;
-		note_sent(served, (uint64_t)sent);
+		done = tcp_answers_sent(&served->answers, (uint64_t)sent);
+		lw_count(&lane->stats.slices, done.bodies);
+		lw_count(&lane->stats.tx_bytes, done.bytes);
+		lw_count(&served->sock.worker->worker->served_bytes, done.bytes);
 	}
 	return true;
 }
@@ -631,8 +470,8 @@ static void linger(struct tcp_served *served)
 	uint32_t now_ms = served->sock.worker->worker->now_ms;
 	ssize_t got = -1;
 
-	if (served->count > 0 || served->refusal_sent < TCP_STATUS_BYTES) {
-		if (now_ms - served->refusal_at_ms > TCP_LINGER_MS)
+	if (!tcp_answers_over(&served->answers)) {
+		if (now_ms - served->refused_at_ms > TCP_LINGER_MS)
 			end_served(served, true);
 		return;
 	}
@@ -646,7 +485,7 @@ static void linger(struct tcp_served *served)
 			break;
 	}
 	if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR) ||
-	    now_ms - served->refusal_at_ms > TCP_LINGER_MS)
+	    now_ms - served->refused_at_ms > TCP_LINGER_MS)
 		end_served(served, false);
 	else if (got > 0)
 		tcp_sock_wake(&served->sock);
@@ -669,14 +508,14 @@ static void work(struct tcp_sock *sock)
 		parse(served);
 		if (!receive_some(served))
 			return;
-		waits = stalled(served) ? served->count : 0;
+		waits = stalled(served) ? served->answers.count : 0;
 		if (!send_some(served))
 			return;
 		/* Answers are out: go on with what waits in the staging area and the socket. */
-	} while (served->count < waits);
+	} while (served->answers.count < waits);
 	if (served->closing)
 		linger(served);
-	else if (served->finished && served->count == 0)
+	else if (served->finished && served->answers.count == 0)
 		end_served(served, false);
 }
 
@@ -686,7 +525,7 @@ static bool idle(struct tcp_served *served)
 {
 	int fd = served->sock.io.fd, unread = 0, unsent = 0;
 
-	if (served->sock.ready || served->left != 0 || served->begin != served->end || served->count != 0 ||
+	if (served->sock.ready || served->left != 0 || served->begin != served->end || served->answers.count != 0 ||
 	    served->closing || served->finished || served->sum_to_come || served->fencing)
 		return false;
 	return ioctl(fd, SIOCINQ, &unread) == 0 && unread == 0 && ioctl(fd, SIOCOUTQNSD, &unsent) == 0 && unsent == 0;
@@ -735,7 +574,8 @@ void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)
 	served->lane = lane;
 	served->block_index = worker->free_blocks[--worker->free_count];
 	served->block = (struct block *)(void *)(worker->blocks + served->block_index * TCP_BLOCK_BYTES);
-	served->refusal_sent = TCP_STATUS_BYTES;
+	tcp_answers_init(&served->answers, served->block->ring,
+			 sizeof(served->block->ring) / sizeof(served->block->ring[0]));
 	served->used_ms = worker->worker->now_ms;
 	tcp_sock_init(&served->sock, worker, fd, work);
 	tcp_sock_options(fd);
@@ -775,7 +615,8 @@ void tcp_revoke(void *worker_context, uint64_t addr, uint64_t end)
 	struct tcp_served *served, *next;
 
 	for (served = TAILQ_FIRST(&worker->served); served != NULL; served = next) {
-		bool inside = overlaps(served->dest, served->left, addr, end) || answers_read(served, addr, end);
+		bool inside = tcp_overlaps(served->dest, served->left, addr, end) ||
+			      tcp_answers_read(&served->answers, addr, end);
 
 		next = TAILQ_NEXT(served, link);
 		if (inside)

@@ -7,10 +7,10 @@
 
 #include <stdatomic.h>
 #include <sys/queue.h>
-#include <sys/uio.h>
 
 #include "drivers/tcp/auth.h"
 #include "drivers/tcp/checksum.h"
+#include "drivers/tcp/piece.h"
 #include "drivers/tcp/pipe.h"
 #include "drivers/tcp/wire.h"
 #include "lib/sched/driver.h"
@@ -129,20 +129,6 @@ struct tcp_slice {
 	uint32_t sum;      /* WRITE: the body's, as it goes out; READ: of what came so far */
 	uint32_t peer_sum; /* READ: the body's, as it came */
 };
-
-static inline uint64_t tcp_minus(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
-/* Adds what is left of a piece of which done bytes are through. */
-static inline void tcp_add_piece(struct iovec *iov, int *count, const void *memory, uint64_t length, uint64_t done)
-{
-	if (done >= length)
-		return;
-	iov[*count].iov_base = (char *)(uintptr_t)memory + done;
-	iov[(*count)++].iov_len = length - done;
-}
 
 /* tcp.c */
 void tcp_sock_init(struct tcp_sock *sock, struct tcp_worker *worker, int fd, void (*work)(struct tcp_sock *sock));
