@@ -458,6 +458,32 @@ static void apply_environment(struct lw_config *config)
 			apply_variable(config, *entry);
 }
 
+/* Variables of Mooncake's for what is a setting here, too. They count where nothing of ours says otherwise. */
+static void apply_foreign(struct lw_config *config)
+{
+	static const struct {
+		const char *variable;
+		uint32_t key;
+	} foreign[] = {
+		{"MC_TCP_PROTO", KEY_tcp_proto},
+		{"MC_TCP_LANES_PER_PEER", KEY_tcp_lanes},
+		{"MC_TCP_MAX_CONNECTIONS_PER_PEER", KEY_tcp_lanes}, /* the older name */
+	};
+	char buffer[32], why[WHY_BYTES];
+
+	for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
+		const struct key *key = &keys[foreign[i].key];
+		const char *value = getenv(foreign[i].variable);
+
+		if (value == NULL || config->source[foreign[i].key] != LW_SOURCE_DEFAULT)
+			continue;
+		if (set_key(config, key, value, LW_SOURCE_ENV, why) != 0)
+			lw_log(LW_LOG_WARNING, "the environment's %s=\"%.64s\" %s; %s = \"%s\" is used",
+			       foreign[i].variable, value, why, key->name,
+			       value_text(config, key, buffer, sizeof(buffer)));
+	}
+}
+
 static int apply_settings(struct lw_config *config, const struct lw_setting *settings, size_t count)
 {
 	char hint[96], why[WHY_BYTES];
@@ -533,6 +559,7 @@ int lw_config_load(struct lw_config *config, const char *file, const struct lw_s
 	before_env = made;
 	apply_environment(&made);
 	rc = apply_settings(&made, settings, count);
+	apply_foreign(&made);
 	if (rc == 0)
 		rc = check_ports(&made, &before_env);
 	if (rc == 0)

@@ -451,6 +451,31 @@ static void test_lw_config_load_unreadable_file_refused(void **state)
 	assert_int_equal(lw_config_load(&config, path, NULL, 0), 0); /* nobody writes: empty, and no waiting */
 }
 
+static void test_lw_config_load_mooncakes_variables_count_last(void **state)
+{
+	struct lw_config config;
+
+	(void)state;
+	assert_int_equal(setenv("MC_TCP_LANES_PER_PEER", "4", 1), 0);
+	assert_int_equal(setenv("MC_TCP_MAX_CONNECTIONS_PER_PEER", "7", 1), 0);
+	assert_int_equal(setenv("MC_TCP_PROTO", "1", 1), 0);
+	assert_int_equal(lw_config_load(&config, NULL, NULL, 0), 0);
+	assert_int_equal(config.tcp_lanes, 4);
+	assert_int_equal(config.tcp_proto, 1);
+	set_variable("tcp_lanes", "2");
+	assert_int_equal(lw_config_load(&config, NULL, NULL, 0), 0);
+	assert_int_equal(config.tcp_lanes, 2);
+	assert_int_equal(load_one(&config, "tcp_proto", "2"), 0);
+	assert_int_equal(config.tcp_proto, 2);
+	assert_int_equal(setenv("MC_TCP_PROTO", "x", 1), 0);
+	assert_int_equal(lw_config_load(&config, NULL, NULL, 0), 0);
+	assert_int_equal(config.tcp_proto, 2);
+	assert_int_equal(warnings, 1);
+	unsetenv("MC_TCP_LANES_PER_PEER");
+	unsetenv("MC_TCP_MAX_CONNECTIONS_PER_PEER");
+	unsetenv("MC_TCP_PROTO");
+}
+
 static void test_lw_config_json_secret_is_hidden(void **state)
 {
 	const struct lw_setting right = {"tcp_secret", "sesame"}, wrong = {"tcp_secret", "sesa\nme"};
@@ -532,6 +557,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_lw_config_load_wrong_lines_refused_with_place, setup_file,
 						teardown_file),
 		cmocka_unit_test_setup_teardown(test_lw_config_load_unreadable_file_refused, setup_file, teardown_file),
+		cmocka_unit_test_setup(test_lw_config_load_mooncakes_variables_count_last, setup),
 		cmocka_unit_test_setup(test_lw_config_json_secret_is_hidden, setup),
 		cmocka_unit_test_setup(test_lw_config_json_all_keys_typed, setup),
 	};
