@@ -8,6 +8,10 @@
  *   cancel       yes        yes          yes     yes (-EBADF afterwards)
  *   batch_free   no         yes          yes     yes (one wins, the others get -EBADF)
  * Different batches do not touch each other.
+ *
+ * Until a WRITE has ended its bytes may be stored more than once: when a connection breaks, the engine repeats it where
+ * it can be sure that nothing of the first try arrives later. So whoever owns the range may use it when the WRITE has
+ * COMPLETED and he was told (a note, a message of his own), not when he sees the bytes change.
  */
 #ifndef LANEWISE_TRANSFER_H
 #define LANEWISE_TRANSFER_H
