@@ -280,6 +280,9 @@ static enum lw_reason greet(struct lw_lane *lane)
 	const char *secret = lane->worker->engine->config.tcp_secret;
 	enum lw_reason reason;
 
+	/* An answer to what is not sent yet can't be: the peer does not speak the protocol. */
+	if (own->out_sent < own->out_length)
+		return LW_REASON_PROTOCOL;
 	if (own->greeting == TCP_HELLO_SENT && (own->options & LW_TCP_AUTH) != 0) {
 		own->greeting = TCP_CHALLENGED;
 		if (own->in.status == tcp_status_word(TCP_STATUS_CHALLENGE))

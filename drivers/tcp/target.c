@@ -542,8 +542,9 @@ static bool make_room(struct tcp_worker *worker)
 		if ((served->stage != SERVING && worker->worker->now_ms - served->used_ms < SILENT_MS) || !idle(served))
 			continue;
 		/* A request that is on its way finds a closed socket, and its peer this status first. */
-		if (served->stage == SERVING)
-			(void)send(served->sock.io.fd, &leaving, sizeof(leaving), MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (served->stage == SERVING && send(served->sock.io.fd, &leaving, sizeof(leaving),
+						     MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(leaving))
+			continue; /* what it was sent last fills the buffer still */
 		end_served(served, false);
 		return true;
 	}

@@ -189,6 +189,7 @@ void lw_path_take(struct lw_worker *worker, struct lw_path *path, struct lw_task
 		finish(worker, task, LW_LANE_NONE, path->dead);
 		return;
 	}
+	lw_worker_clock(worker);
 	task->deadline_ms += worker->now_ms;
 	if (!path->timed || before(task->deadline_ms, path->deadline_ms))
 		path->deadline_ms = task->deadline_ms;

@@ -332,8 +332,15 @@ void lw_worker_intake_drain(struct lw_worker *worker, struct lw_intake *intake)
 
 static void read_clock(struct lw_worker *worker)
 {
+	worker->clocked = worker->passes;
 	worker->now_ns = lw_now_ns();
 	worker->now_ms = (uint32_t)(worker->now_ns / 1000000);
+}
+
+void lw_worker_clock(struct lw_worker *worker)
+{
+	if (worker->clocked != worker->passes)
+		read_clock(worker);
 }
 
 /* Asks the descriptors and tells their owners. Those only take note; they act in their driver's poll, later in the
@@ -422,7 +429,10 @@ uint32_t lw_worker_pass(struct lw_worker *worker, bool *worked)
 
 	if (++worker->passes % CLOCK_EVERY == 0)
 		read_clock(worker);
-	busy |= run_commands(worker);
+	if (run_commands(worker)) {
+		read_clock(worker); /* they take their time */
+		busy = true;
+	}
 	/* Without a driver's descriptors there is nothing to ask while we are awake. */
 	if (worker->ios != 0 && (worker->hot != 0 || worker->now_ns - worker->io_ns < HOT_NS ||
 				 worker->now_ns - worker->polled_ns >= COLD_POLL_NS)) {
@@ -613,6 +623,7 @@ bool lw_worker_drive(struct lw_worker *worker)
 	if (atomic_exchange_explicit(&worker->driving, 1, memory_order_acquire) != 0)
 		return false;
 	lw_rcu_online(&worker->engine->rcu, worker->index);
+	read_clock(worker); /* nobody knows how long ago the last call was */
 	lw_worker_pass(worker, &worked);
 	lw_rcu_offline(&worker->engine->rcu, worker->index);
 	atomic_store_explicit(&worker->driving, 0, memory_order_release);

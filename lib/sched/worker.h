@@ -53,9 +53,10 @@ struct lw_worker {
 	uint32_t ticked_ms;
 	uint64_t io_ns; /* a socket last had something */
 	uint32_t passes;
-	uint32_t hot;  /* slices on lanes: epoll is asked each pass */
-	bool draining; /* requests are queued, not carried out at once */
-	uint32_t ios;  /* drivers' descriptors in the epoll set */
+	uint32_t clocked; /* the pass in which the clock was read last */
+	uint32_t hot;     /* slices on lanes: epoll is asked each pass */
+	bool draining;    /* requests are queued, not carried out at once */
+	uint32_t ios;     /* drivers' descriptors in the epoll set */
 	struct lw_tally tally;
 	struct lw_hint local_hint;
 	struct lw_slice *slices;
@@ -138,6 +139,10 @@ void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io);
 
 /* Internal to lib/sched: publishes what was counted. */
 void lw_worker_tally_flush(struct lw_worker *worker);
+
+/* Internal to lib/sched: now_ms and now_ns are of this pass. Elsewhere they may be some passes old, or as old as the
+ * thread did not run: a time to come must not be counted from then. */
+void lw_worker_clock(struct lw_worker *worker);
 
 /* Internal to lib/sched: counts a task of that batch as ended. */
 static inline void lw_worker_count(struct lw_worker *worker, uint32_t batch, uint64_t bytes, bool failed)

@@ -2,14 +2,16 @@
 /* A lane of the TCP driver against a peer that answers as the input says.
  *
  * One engine without threads stays open, with one segment of a peer that does not exist but for its descriptor. Lanes
- * connect to a local socket of ours (its bytes are there at once, and none gets lost). An input is two bytes of
- * options, requests, and steps of the peer: see step(). What arrives at the peer is checked byte by byte as it comes.
- * At the end the peer closes each connection, and then: every request has ended; what COMPLETED was confirmed in full,
- * with just the bytes that are in memory now; what an honest peer confirmed is COMPLETED; no WRITE was sent twice, but
- * for those that stood behind a refusal; no other memory changed.
+ * connect to a local socket of ours (its bytes are there at once, and none gets lost). What the two sides have agreed
+ * upon, checksums or a secret, is set anew for each input. An input is a byte of options, one of more options if the
+ * first says so, requests, and steps of the peer: see step(). What arrives at the peer is checked byte by byte as it
+ * comes. At the end the peer closes each connection, and then: every request has ended; what COMPLETED was confirmed in
+ * full, with just the bytes that are in memory now; what an honest peer confirmed is COMPLETED; a WRITE was sent twice
+ * only if it stood behind a refusal, or on a newer connection of the lane; no other memory changed.
  */
 #include <errno.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +26,7 @@
 #include "drivers/tcp/tcp.h"
 #include "fuzz/input.h"
 #include "lib/engine.h"
+#include "meta/descriptor.h"
 
 #define TASKS 16
 #define SLOT ((size_t)64 * 1024) /* of memory, one a task */
@@ -35,6 +38,12 @@
 #define CONNECTIONS 1024
 #define ANSWERS_MAX ((size_t)512 * 1024) /* on one connection */
 #define END_MS 10000
+#define SECRET "what only both sides know"
+#define CHALLENGE_BYTES ((size_t)TCP_STATUS_BYTES + TCP_NONCE_BYTES + TCP_PROOF_BYTES)
+#define SPLICE_BYTES 4096 /* bodies from here up go through a pipe, if at all */
+#define BREAKS_MAX 2      /* that a request has to live through, whatever else happened */
+#define PATIENCE_MS 10000 /* of a request without a bound of its own */
+#define ASLEEP 0x80       /* of a step */
 
 struct task {
 	uint8_t op;
@@ -61,10 +70,14 @@ struct connection {
 	bool deaf;  /* the peer reads nothing for now */
 	bool honest, half;
 	bool gone; /* the initiator ended it */
-	unsigned char header[TCP_HEADER_BYTES];
-	size_t have; /* bytes of header */
+	/* what comes next: a header, a part of the greeting, a body, its sum */
+	enum { HELLO, PROOF, REQUESTS } stage;
+	unsigned char part[TCP_HEADER_BYTES + TCP_NONCE_BYTES];
+	size_t have; /* bytes of it */
 	size_t left; /* of the body that arrives, the last request's */
-	bool greeted;
+	bool sum_due;
+	uint64_t token;
+	struct tcp_greeting about;
 	uint32_t count, answered; /* requests that arrived; those that were answered as they should be */
 	struct request requests[TASKS * SLICES];
 	unsigned char *answers;
@@ -74,6 +87,8 @@ struct connection {
 static struct rig {
 	struct lw_engine *engine;
 	struct lw_worker *worker;
+	struct tcp_engine *tcp;
+	struct tcp_pipes *pipes;
 	struct lw_channel *channel;
 	struct lw_view *view;
 	struct lw_path *path;
@@ -87,12 +102,28 @@ static struct rig {
 	/* of one input */
 	bool small; /* what the peer sends goes through in parts */
 	bool deaf;  /* it reads nothing at first */
+	bool splice;
+	uint8_t options; /* LW_TCP_CHECKSUM, LW_TCP_AUTH */
+	uint64_t token;  /* of the lane's last connection, as far as its HELLO arrived */
+	bool rough;      /* something happened that a request may fail for */
+	uint32_t passed_ms;
+	uint32_t breaks; /* connections that broke, none of which it has to fail for if they are few */
 	lw_batch_t batch;
 	uint32_t count;
 	struct task tasks[TASKS];
 	uint32_t connection_count;
 	struct connection connections[CONNECTIONS];
 } rig;
+
+static bool has_sums(void)
+{
+	return (rig.options & LW_TCP_CHECKSUM) != 0;
+}
+
+static uint32_t sum_of(const void *bytes, size_t length)
+{
+	return tcp_checksum_wire(tcp_checksum_add(TCP_SUM_START, bytes, length));
+}
 
 static unsigned char *memory_of(const struct task *task)
 {
@@ -125,11 +156,18 @@ static void open_listener(void)
 static void open_rig(void)
 {
 	struct test_fake *fake;
+	char why[256];
 	uint32_t index;
 
 	fuzz_setup_begin();
+	signal(SIGPIPE, SIG_IGN); /* a pipe's, as in a worker's thread */
 	rig.engine = test_engine("poll=caller drivers=tcp max_lanes=16 slice_bytes=16384");
 	rig.worker = &rig.engine->workers[0];
+	for (uint32_t i = 0; i < lw_drivers_count; i++)
+		if (lw_drivers[i] == &lw_tcp_ops)
+			rig.tcp = rig.engine->driver_context[i];
+	rig.pipes = &rig.tcp->workers[0]->pipes;
+	FUZZ_CHECK(tcp_checksum_open(why, sizeof(why)) == 0 && tcp_auth_open(why, sizeof(why)) == 0, "%s", why);
 	rig.memory = test_map(TASKS * SLOT, NULL);
 	test_fill(rig.start, sizeof(rig.start), 1);
 	test_fill(rig.filler, sizeof(rig.filler), 2);
@@ -148,24 +186,65 @@ static void open_rig(void)
 	fuzz_setup_end();
 }
 
+static void begin_hello(struct connection *connection)
+{
+	struct tcp_header header = tcp_header_get(connection->part);
+	bool proves = (rig.options & LW_TCP_AUTH) != 0;
+
+	for (size_t i = 18; i < TCP_HEADER_BYTES; i++)
+		FUZZ_CHECK(connection->part[i] == 0, "padding of a header is not zero");
+	FUZZ_CHECK(header.addr == INCARNATION && header.op == (TCP_OP_V2 | TCP_OP_HELLO), "no HELLO at first");
+	FUZZ_CHECK(header.options == rig.options, "options %u", header.options);
+	FUZZ_CHECK(header.size >> 8 != 0 && (rig.token == 0 || (tcp_token_same_lane(header.size, rig.token) &&
+								tcp_token_newer(header.size, rig.token))),
+		   "token %llx follows %llx", (unsigned long long)header.size, (unsigned long long)rig.token);
+	connection->token = header.size;
+	rig.token = header.size;
+	memcpy(connection->about.hello, connection->part, TCP_HEADER_BYTES);
+	memcpy(connection->about.initiator, connection->part + TCP_HEADER_BYTES, TCP_NONCE_BYTES);
+	connection->stage = proves ? PROOF : REQUESTS;
+}
+
+/* Whether the peer has proven that it knows the secret. */
+static bool challenged(struct connection *connection)
+{
+	const unsigned char *answers = connection->answers;
+	uint64_t challenge = tcp_status_word(TCP_STATUS_CHALLENGE);
+	unsigned char right[TCP_PROOF_BYTES];
+
+	if (connection->answers_length < CHALLENGE_BYTES || connection->stage == HELLO)
+		return false;
+	memcpy(connection->about.target, answers + TCP_STATUS_BYTES, TCP_NONCE_BYTES);
+	tcp_auth_prove(SECRET, TCP_TARGET, &connection->about, right);
+	return memcmp(answers, &challenge, sizeof(challenge)) == 0 &&
+	       memcmp(answers + TCP_STATUS_BYTES + TCP_NONCE_BYTES, right, sizeof(right)) == 0;
+}
+
+static void take_proof(struct connection *connection)
+{
+	unsigned char right[TCP_PROOF_BYTES];
+
+	FUZZ_CHECK(challenged(connection), "something follows HELLO, though the peer has proven nothing");
+	tcp_auth_prove(SECRET, TCP_INITIATOR, &connection->about, right);
+	FUZZ_CHECK(memcmp(connection->part, right, sizeof(right)) == 0, "a wrong proof");
+	connection->stage = REQUESTS;
+}
+
 /* A request whose header is whole. */
 static void begin_request(struct connection *connection)
 {
-	struct tcp_header header = tcp_header_get(connection->header);
+	struct tcp_header header = tcp_header_get(connection->part);
 	uint64_t at = header.addr - TEST_FAKE_ADDR;
 	uint8_t v2 = rig.view->tcp_version >= 2 ? TCP_OP_V2 : 0;
+	uint32_t sum = has_sums() ? sum_of(connection->part, TCP_HEADER_SUM) : 0;
 	struct request *request;
 	struct task *task;
 	size_t offset;
+	int32_t seen;
 
-	for (size_t i = 17; i < TCP_HEADER_BYTES; i++)
-		FUZZ_CHECK(connection->header[i] == 0, "padding of a header is not zero");
-	if (connection->hello && !connection->greeted) {
-		FUZZ_CHECK(header.size == 0 && header.addr == INCARNATION && header.op == (TCP_OP_V2 | TCP_OP_HELLO),
-			   "no HELLO at first");
-		connection->greeted = true;
-		return;
-	}
+	for (size_t i = 17; i < TCP_HEADER_SUM; i++)
+		FUZZ_CHECK(connection->part[i] == 0, "padding of a header is not zero");
+	FUZZ_CHECK(memcmp(connection->part + TCP_HEADER_SUM, &sum, sizeof(sum)) == 0, "a header's sum is wrong");
 	FUZZ_CHECK(header.addr >= TEST_FAKE_ADDR && at / REMOTE_STEP < rig.count, "an address that nobody asked for");
 	task = &rig.tasks[at / REMOTE_STEP];
 	offset = (size_t)(at % REMOTE_STEP);
@@ -177,12 +256,61 @@ static void begin_request(struct connection *connection)
 	FUZZ_CHECK(connection->count < TASKS * SLICES, "more requests than slices");
 	request = &connection->requests[connection->count++];
 	*request = (struct request){.task = task, .slice = (uint32_t)(offset / SLICE), .length = (size_t)header.size};
-	if (task->op == LW_WRITE) {
-		FUZZ_CHECK(task->sent_on[request->slice] < 0, "a WRITE was sent twice");
-		task->sent_on[request->slice] = (int32_t)(connection - rig.connections);
-		connection->left = request->length;
-	} else {
+	if (task->op == LW_READ) {
 		request->whole = true;
+		return;
+	}
+	seen = task->sent_on[request->slice];
+	FUZZ_CHECK(seen < 0 || (connection->hello && rig.connections[seen].token != 0 &&
+				tcp_token_newer(connection->token, rig.connections[seen].token)),
+		   "a WRITE was sent twice");
+	task->sent_on[request->slice] = (int32_t)(connection - rig.connections);
+	connection->left = request->length;
+}
+
+/* Where the body of the last request lies. */
+static const unsigned char *body_of(const struct connection *connection)
+{
+	const struct request *request = &connection->requests[connection->count - 1];
+
+	return rig.start + place_of(request->task) + request->slice * SLICE;
+}
+
+static void end_body(struct connection *connection)
+{
+	struct request *request = &connection->requests[connection->count - 1];
+
+	request->whole = true;
+	request->task->arrived |= UINT32_C(1) << request->slice;
+}
+
+/* How many bytes have to be there before the next thing happens. */
+static size_t needs(const struct connection *connection)
+{
+	if (connection->sum_due)
+		return TCP_SUM_BYTES;
+	if (connection->stage == PROOF)
+		return TCP_PROOF_BYTES;
+	if (connection->stage == HELLO && (rig.options & LW_TCP_AUTH) != 0)
+		return TCP_HEADER_BYTES + TCP_NONCE_BYTES;
+	return TCP_HEADER_BYTES;
+}
+
+static void take_part(struct connection *connection)
+{
+	connection->have = 0;
+	if (connection->sum_due) {
+		uint32_t sum = sum_of(body_of(connection), connection->requests[connection->count - 1].length);
+
+		FUZZ_CHECK(memcmp(connection->part, &sum, sizeof(sum)) == 0, "a body's sum is wrong");
+		connection->sum_due = false;
+		end_body(connection);
+	} else if (connection->stage == HELLO) {
+		begin_hello(connection);
+	} else if (connection->stage == PROOF) {
+		take_proof(connection);
+	} else {
+		begin_request(connection);
 	}
 }
 
@@ -192,26 +320,23 @@ static void take_bytes(struct connection *connection, const unsigned char *bytes
 
 	for (; length > 0; bytes += here, length -= here) {
 		if (connection->left != 0) {
-			struct request *request = &connection->requests[connection->count - 1];
-			size_t at =
-				place_of(request->task) + request->slice * SLICE + request->length - connection->left;
+			size_t whole = connection->requests[connection->count - 1].length;
 
 			here = connection->left < length ? connection->left : length;
-			FUZZ_CHECK(memcmp(bytes, rig.start + at, here) == 0, "other bytes than those in memory");
+			FUZZ_CHECK(memcmp(bytes, body_of(connection) + whole - connection->left, here) == 0,
+				   "other bytes than those in memory");
 			connection->left -= here;
-			if (connection->left == 0) {
-				request->whole = true;
-				request->task->arrived |= UINT32_C(1) << request->slice;
-			}
+			connection->sum_due = connection->left == 0 && has_sums();
+			if (connection->left == 0 && !connection->sum_due)
+				end_body(connection);
 			continue;
 		}
-		here = TCP_HEADER_BYTES - connection->have < length ? TCP_HEADER_BYTES - connection->have : length;
-		memcpy(connection->header + connection->have, bytes, here);
+		here = needs(connection) - connection->have;
+		here = here < length ? here : length;
+		memcpy(connection->part + connection->have, bytes, here);
 		connection->have += here;
-		if (connection->have == TCP_HEADER_BYTES) {
-			connection->have = 0;
-			begin_request(connection);
-		}
+		if (connection->have == needs(connection))
+			take_part(connection);
 	}
 }
 
@@ -244,44 +369,66 @@ static void forgive(struct connection *connection, uint32_t from)
 		connection->requests[i].task->sent_on[connection->requests[i].slice] = -1;
 }
 
+/* How many bytes of answers are the greeting. SIZE_MAX: it is not whole, or not as it should be. */
+static size_t greeting(struct connection *connection)
+{
+	uint64_t ok = tcp_status_word(TCP_STATUS_OK);
+	size_t before = (rig.options & LW_TCP_AUTH) != 0 ? CHALLENGE_BYTES : 0;
+
+	if (!connection->hello)
+		return 0;
+	if (before != 0 && !challenged(connection))
+		return SIZE_MAX;
+	if (connection->answers_length < before + sizeof(ok) ||
+	    memcmp(connection->answers + before, &ok, sizeof(ok)) != 0)
+		return SIZE_MAX;
+	return before + sizeof(ok);
+}
+
 /* Goes through all that the peer has sent. */
 static void judge(struct connection *connection)
 {
-	const unsigned char *answers = connection->answers;
-	size_t left = connection->answers_length;
+	size_t begin = greeting(connection), left;
 	bool v2 = rig.view->tcp_version >= 2;
+	const unsigned char *answers;
 	uint64_t word;
+	uint32_t sum;
 
-	if (connection->hello) {
-		memcpy(&word, answers, left < sizeof(word) ? 0 : sizeof(word));
-		if (left < sizeof(word) || word != tcp_status_word(TCP_STATUS_OK))
-			return;
-		answers += sizeof(word);
-		left -= sizeof(word);
-	}
+	if (begin == SIZE_MAX)
+		return;
+	answers = connection->answers + begin;
+	left = connection->answers_length - begin;
 	for (uint32_t i = 0; i < connection->count; i++) {
 		struct request *request = &connection->requests[i];
 		struct task *task = request->task;
 		size_t body = task->op == LW_READ ? request->length : 0;
+		size_t tail = task->op == LW_READ && has_sums() ? TCP_SUM_BYTES : 0;
+		bool right;
 
 		if (v2) {
 			if (left < sizeof(word))
 				return;
 			memcpy(&word, answers, sizeof(word));
-			if (word == tcp_status_word(TCP_STATUS_REFUSED))
+			if (word == tcp_status_word(TCP_STATUS_REFUSED) || word == tcp_status_word(TCP_STATUS_CORRUPT))
 				forgive(connection, i + 1);
+			if (word == tcp_status_word(TCP_STATUS_LEAVING))
+				forgive(connection, i);
 			if (word != tcp_status_word(TCP_STATUS_OK))
 				return;
 			answers += sizeof(word);
 			left -= sizeof(word);
 		}
-		if (left < body || !request->whole)
+		if (left < body + tail || !request->whole)
 			return;
-		if (body != 0)
+		sum = tail != 0 ? sum_of(answers, body) : 0;
+		right = memcmp(answers + body, &sum, tail) == 0;
+		if (body != 0 && right)
 			memcpy(rig.right + place_of(task) + request->slice * SLICE, answers, body);
-		answers += body;
-		left -= body;
-		task->confirmed |= UINT32_C(1) << request->slice;
+		answers += body + tail;
+		left -= body + tail;
+		/* A sum that differs is this one's misfortune. */
+		if (right)
+			task->confirmed |= UINT32_C(1) << request->slice;
 	}
 }
 
@@ -291,6 +438,15 @@ static void close_connection(struct connection *connection)
 	judge(connection);
 	close(connection->fd);
 	connection->fd = -1;
+}
+
+/* What the lane sends from now on goes through pipes, as it would if the engine had threads of its own. */
+static void use_pipes(void)
+{
+	struct lw_lane *lane = rig.path->lanes != 0 ? rig.path->lane[0] : NULL;
+
+	if (rig.splice && rig.view->tcp_version >= 2 && lane != NULL && lw_lane_state(lane) == LW_LANE_UP)
+		((struct tcp_lane *)(void *)lane->own)->splices = true;
 }
 
 static void accept_all(void)
@@ -313,6 +469,8 @@ static void accept_all(void)
 		connection->honest = true;
 		connection->deaf = rig.deaf;
 		connection->hello = rig.view->incarnation != 0 && rig.view->tcp_version >= 2;
+		connection->stage = connection->hello ? HELLO : REQUESTS;
+		use_pipes();
 		if (answers == NULL)
 			connection->answers = malloc(ANSWERS_MAX);
 		FUZZ_CHECK(connection->answers != NULL, "no memory");
@@ -381,37 +539,83 @@ static bool send_status(uint32_t code)
 }
 
 /* Bytes for the body of a READ, other ones each time. */
+static const unsigned char *some_filler(const struct connection *connection)
+{
+	return rig.filler + (connection->answers_length * 31 + rig.connection_count) % SLOT;
+}
+
 static bool send_filler(size_t length)
 {
 	const struct connection *connection = current();
 
-	if (connection == NULL)
-		return false;
-	return send_bytes(rig.filler + (connection->answers_length * 31 + rig.connection_count) % SLOT, length);
+	return connection != NULL && send_bytes(some_filler(connection), length);
 }
 
-/* What a peer should say now, as far as it has something to say. */
-static void answer_next(void)
+/* The body of a READ, and its sum where one is asked for. */
+static bool send_body(size_t length, bool wrong)
+{
+	const struct connection *connection = current();
+	const unsigned char *body;
+	uint32_t sum;
+
+	if (connection == NULL)
+		return false;
+	body = some_filler(connection);
+	sum = has_sums() ? sum_of(body, length) ^ htole32(wrong) : 0;
+	return send_bytes(body, length) && (!has_sums() || send_bytes(&sum, sizeof(sum)));
+}
+
+/* What a peer says to HELLO. */
+static bool send_challenge(bool wrong)
+{
+	struct connection *connection = current();
+	unsigned char bytes[CHALLENGE_BYTES];
+	uint64_t word = tcp_status_word(TCP_STATUS_CHALLENGE);
+
+	memcpy(bytes, &word, sizeof(word));
+	memcpy(connection->about.target, some_filler(connection), TCP_NONCE_BYTES);
+	memcpy(bytes + TCP_STATUS_BYTES, connection->about.target, TCP_NONCE_BYTES);
+	tcp_auth_prove(SECRET, TCP_TARGET, &connection->about, bytes + TCP_STATUS_BYTES + TCP_NONCE_BYTES);
+	bytes[CHALLENGE_BYTES - 1] ^= wrong;
+	return send_bytes(bytes, sizeof(bytes));
+}
+
+/* Goes on with the greeting. False: it is over. */
+static bool greet(bool wrong)
+{
+	struct connection *connection = current();
+	size_t before = (rig.options & LW_TCP_AUTH) != 0 ? CHALLENGE_BYTES : 0;
+
+	if (!connection->hello || connection->answers_length >= before + TCP_STATUS_BYTES)
+		return false;
+	if (connection->answers_length < before) {
+		if (connection->stage != HELLO && !send_challenge(wrong))
+			connection->honest = false;
+	} else if (connection->stage == REQUESTS && !send_status(TCP_STATUS_OK)) {
+		connection->honest = false;
+	}
+	return true;
+}
+
+/* What a peer should say now, as far as it has something to say; but for a sum or a proof, if it is to be wrong. */
+static void answer_next(bool wrong)
 {
 	struct connection *connection = current();
 	struct request *request;
 	bool sent;
 
-	if (connection == NULL)
+	if (connection == NULL || greet(wrong))
 		return;
-	if (connection->hello && connection->answers_length < TCP_STATUS_BYTES) {
-		if (!connection->greeted || !send_status(TCP_STATUS_OK))
-			connection->honest = false;
-		return;
-	}
 	if (connection->answered == connection->count || !connection->requests[connection->answered].whole)
 		return;
 	request = &connection->requests[connection->answered++];
 	sent = rig.view->tcp_version < 2 || send_status(TCP_STATUS_OK);
 	if (sent && request->task->op == LW_READ)
-		sent = send_filler(request->length);
+		sent = send_body(request->length, wrong);
 	if (!sent)
 		connection->honest = false;
+	if (wrong && has_sums() && request->task->op == LW_READ)
+		return;
 	if (connection->honest && !request->task->canceled)
 		request->task->honest |= UINT32_C(1) << request->slice;
 }
@@ -442,25 +646,35 @@ static void submit(struct fuzz_input *input)
 	FUZZ_CHECK(lw_submit(rig.channel, rig.batch, &request, 1) == 0, "not submitted");
 }
 
-/* The lower four bits of a step's first byte say what it is, the highest whether the lane sleeps through it, so that it
- * finds several at once. */
+/* Where connections are greeted with a token, what broke is repeated. */
+static void break_connection(struct connection *connection)
+{
+	rig.rough |= !connection->hello;
+	rig.breaks++;
+	close_connection(connection);
+}
+
+/* The lower five bits of a step's first byte say what it is, ASLEEP that the lane sleeps through it, so that it finds
+ * several at once. */
 static void step(struct fuzz_input *input)
 {
-	uint8_t what = fuzz_u8(input);
+	static const uint32_t statuses[] = {0, 1, 2, 3, 4, 5, 6, TCP_STATUS_LEAVING};
+	uint8_t what = fuzz_u8(input), kind = (what & 31) < 18 ? what & 31 : what & 15;
 	struct connection *connection = current();
 	const uint8_t *bytes;
 	size_t length;
 	uint32_t task;
 
 	/* All but honest answers and waiting. */
-	if (connection != NULL && (what & 15) < 4)
+	if (connection != NULL && kind < 4)
 		connection->honest = false;
-	switch (what & 15) {
+	rig.rough |= kind < 4 || (kind > 8 && kind != 11 && (kind < 13 || kind == 16));
+	switch (kind) {
 	case 0:
 		send_status(TCP_STATUS_OK);
 		break;
 	case 1:
-		send_status(fuzz_u8(input) % 4);
+		send_status(statuses[fuzz_u8(input) % 8]);
 		break;
 	case 2: /* bytes as they stand in the input */
 		length = fuzz_bytes(input, fuzz_u8(input), &bytes);
@@ -471,16 +685,16 @@ static void step(struct fuzz_input *input)
 		break;
 	case 4:
 	case 5:
-		answer_next();
+		answer_next(false);
 		break;
 	case 6: /* all that is due */
 	case 7:
-		for (int i = 0; i < TASKS * SLICES + 1; i++)
-			answer_next();
+		for (int i = 0; i < TASKS * SLICES + 2; i++)
+			answer_next(false);
 		break;
 	case 8:
 		if (connection != NULL)
-			close_connection(connection);
+			break_connection(connection);
 		break;
 	case 9: /* the peer says no more */
 		if (connection != NULL) {
@@ -510,13 +724,59 @@ static void step(struct fuzz_input *input)
 			connection->deaf = !connection->deaf;
 		break;
 	case 14:
-		fuzz_time_passes(fuzz_u8(input) * 8u);
+		length = fuzz_u8(input) * (size_t)8;
+		fuzz_time_passes((uint32_t)length);
+		rig.passed_ms += (uint32_t)length;
 		break;
-	default:
+	case 15: /* it waits */
+		break;
+	case 16: /* as it should be, but for a sum or a proof */
+		answer_next(true);
+		break;
+	default: /* it needs the connection's place for another one, and says so in order */
+		if (connection != NULL && connection->hello) {
+			send_status(TCP_STATUS_LEAVING);
+			rig.breaks += greeting(connection) == SIZE_MAX;
+			close_connection(connection);
+		}
 		break;
 	}
-	if ((what & 0x80) == 0)
+	if ((what & ASLEEP) == 0)
 		drive();
+}
+
+/* Whether all that happened is what a request has to live through. */
+static bool is_gentle(void)
+{
+	if (rig.rough || rig.small || rig.breaks > BREAKS_MAX || rig.passed_ms > PATIENCE_MS)
+		return false;
+	for (uint32_t i = 0; i < rig.count; i++)
+		if (rig.tasks[i].canceled && rig.passed_ms != 0)
+			return false;
+	return true;
+}
+
+/* The peer serves all that is left, and all of it is done. */
+static void finish_gently(void)
+{
+	struct lw_batch_status status;
+
+	for (int turns = 0; turns < 3 * TASKS * SLICES; turns++) {
+		struct connection *connection = current();
+
+		if (connection != NULL)
+			connection->deaf = false;
+		drive();
+		FUZZ_CHECK(lw_batch_status(rig.engine, rig.batch, &status) == 0, "no status");
+		if (status.done == status.tasks)
+			break;
+		answer_next(false);
+		if (connection != NULL && !connection->honest)
+			return;
+	}
+	FUZZ_CHECK(status.done == status.tasks && status.failed == 0,
+		   "of %u requests to a peer that serves all %u are done, and %u failed", status.tasks, status.done,
+		   status.failed);
 }
 
 /* No connection stays, until all has ended. */
@@ -572,16 +832,38 @@ static void check_task(uint32_t number)
 		   "task %u changed memory that is not its own", number);
 }
 
+/* Sets what the two sides would have to have set alike, and what else there is. */
+static void agree(uint8_t more)
+{
+	struct lw_config *config = &rig.engine->config;
+
+	rig.options = more & 3;
+	rig.splice = (more & 4) != 0;
+	config->tcp_checksum = has_sums();
+	snprintf(config->tcp_secret, sizeof(config->tcp_secret), "%s", (rig.options & LW_TCP_AUTH) != 0 ? SECRET : "");
+	config->tcp_idle_s = (more & 8) != 0 ? 1 : 60;
+	rig.view->tcp_options = rig.options;
+	rig.tcp->splice_bytes = rig.splice ? SPLICE_BYTES : UINT64_MAX;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fuzz_input input = {.at = data, .left = size};
-	uint8_t options;
+	uint8_t options, more;
 
 	if (rig.engine == NULL)
 		open_rig();
 	rig.count = 0;
 	rig.connection_count = 0;
+	rig.token = 0;
+	rig.rough = false;
+	rig.breaks = 0;
+	rig.passed_ms = 0;
 	options = fuzz_u8(&input);
+	more = (options & 0x80) != 0 ? fuzz_u8(&input) : 0;
+	if ((more & 3) != 0)
+		options = (options & (uint8_t)~3u) | 1;
+	agree(more);
 	rig.small = (options & 4) != 0;
 	rig.deaf = (options & 8) != 0;
 	rig.view->tcp_version = (options & 3) == 3 ? 1 : 2;
@@ -592,6 +874,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	drive();
 	while (input.left > 0)
 		step(&input);
+	if (is_gentle())
+		finish_gently();
 	finish();
 	for (uint32_t i = 0; i < rig.count; i++)
 		check_task(i);
@@ -603,6 +887,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			   rig.worker->hot == 1,
 		   "not all was given back: %u of %u lanes, %u slices, %u descriptors, %u posted",
 		   rig.worker->free_lanes_count, rig.lanes, rig.worker->slices_held, rig.worker->ios, rig.worker->hot);
+	for (int i = 0; i < TCP_PIPES; i++)
+		FUZZ_CHECK(!rig.pipes->pipe[i].taken, "pipe %d was not given back", i);
 	for (uint32_t i = 0; i < rig.count; i++)
 		if (rig.tasks[i].op == LW_READ)
 			memcpy(memory_of(&rig.tasks[i]), rig.start + place_of(&rig.tasks[i]), rig.tasks[i].length);

@@ -11,11 +11,13 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,13 +31,15 @@
 
 #define PAGE ((size_t)4096)
 #define BASE UINT64_C(0x50000000) /* free in each sanitizer's layout */
-#define PAGES 42                  /* one on each side is inaccessible, too */
+#define PAGES 82                  /* one on each side is inaccessible, too */
 #define SPAN (PAGES * PAGE)
 #define ANSWERS_MAX ((size_t)512 * 1024) /* when so much is due, the client has asked enough */
 #define ANSWERS_ROOM (ANSWERS_MAX + ((size_t)2 << 20))
 #define END_MS 10000
 #define SECRET "what_only_both_sides_know"
 #define LANE UINT64_C(0x6c616e6577697300) /* tokens of the client's lane */
+#define SMALL_ANSWERS 0x40                /* of the input: the target sends in small parts */
+#define PLACES 16                         /* for connections */
 #define SIDES 4                           /* engines: by options */
 
 /* Buffers, in bytes from BASE. Nothing else is registered. */
@@ -52,10 +56,12 @@ static const struct zone {
 	/* page 7 is not registered */
 	{8 * PAGE + 100, 8 * PAGE + 3000, LW_ACCESS_REMOTE},
 	/* page 9 is inaccessible */
-	{10 * PAGE, 42 * PAGE, LW_ACCESS_REMOTE}, /* larger than the staging area and than a small socket buffer */
+	/* larger than the staging area, than a small socket buffer, and than what is summed ahead */
+	{10 * PAGE, PAGES *PAGE, LW_ACCESS_REMOTE},
 };
 #define ZONES (sizeof(zones) / sizeof(zones[0]))
 #define LARGE (ZONES - 1)
+#define LARGE_BYTES ((PAGES - 10) * PAGE)
 #define WRONG 0x20 /* of a step */
 #define ASLEEP 0x80
 #define STORM 4 /* times a byte: requests side by side */
@@ -111,7 +117,7 @@ static struct rig {
 	struct sockaddr_in listen_addr;
 	uint32_t source; /* of the next such connection */
 	unsigned char start[SPAN];
-	unsigned char scratch[256 * 1024];
+	unsigned char scratch[LARGE_BYTES];
 	struct model model;
 } rig;
 
@@ -126,6 +132,7 @@ struct client {
 	bool ended;      /* the target's end of the stream, or a reset, was seen */
 	bool half;       /* we send no more */
 	bool stormed;    /* once is enough, it takes long */
+	bool crowded;    /* so does this */
 	bool late;       /* so much time has passed that a refusal may not have come through */
 	bool lost;       /* it is not known how far the target had come when the buffer was taken back */
 	size_t answered; /* bytes of answers read */
@@ -233,7 +240,7 @@ static void model_proof(struct dialog *dialog)
 		model_refuse(dialog, TCP_STATUS_UNAUTHORIZED, true);
 }
 
-/* Answers from byte on were read: what only the target knew is known then. */
+/* Answers from byte at on were read: what only the target knew is known then. */
 static void model_learn(struct dialog *dialog, const unsigned char *bytes, size_t at, size_t length)
 {
 	if (dialog->stage != PROVING)
@@ -373,8 +380,8 @@ static void open_side(struct side *side, uint8_t options, unsigned char *memory)
 {
 	char settings[256];
 
-	snprintf(settings, sizeof(settings), "poll=caller drivers=tcp tcp_max_served=16 max_lanes=32 tcp_checksum=%s",
-		 (options & LW_TCP_CHECKSUM) != 0 ? "on" : "off");
+	snprintf(settings, sizeof(settings), "poll=caller drivers=tcp tcp_max_served=%d max_lanes=32 tcp_checksum=%s",
+		 PLACES, (options & LW_TCP_CHECKSUM) != 0 ? "on" : "off");
 	if ((options & LW_TCP_AUTH) != 0)
 		strncat(settings, " tcp_secret=" SECRET, sizeof(settings) - strlen(settings) - 1);
 	side->options = options;
@@ -467,7 +474,7 @@ static struct client connect_client(uint8_t options, struct dialog *dialog)
 			   "no sockets: %s", strerror(errno));
 	}
 	/* Answers and requests go through in parts. */
-	if ((options & 0x40) != 0)
+	if ((options & SMALL_ANSWERS) != 0)
 		setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
 	if ((options & 0x80) != 0)
 		setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
@@ -547,13 +554,13 @@ static uint64_t some_size(struct fuzz_input *input)
 					 1,
 					 PAGE,
 					 2 * PAGE,
-					 3 * PAGE,
+					 LARGE_BYTES,
 					 PAGE + 1,
 					 2900,
 					 TCP_STAGING,
 					 TCP_BLOCK_BYTES,
 					 32 * PAGE,
-					 32 * PAGE + 1,
+					 LARGE_BYTES + 1,
 					 UINT64_C(1) << 63,
 					 UINT64_MAX,
 					 8,
@@ -692,7 +699,7 @@ static void send_storm(struct client *client, size_t count, uint8_t kind)
 /* Takes the large buffer back. Nothing of it may be touched from then on. */
 static void take_back(struct client *client)
 {
-	static unsigned char copy[32 * PAGE];
+	static unsigned char copy[LARGE_BYTES];
 	const unsigned char *memory = (const unsigned char *)(uintptr_t)BASE + zones[LARGE].begin;
 	struct model *model = &rig.model;
 	struct dialog *dialog = client->dialog;
@@ -820,6 +827,67 @@ static void another(struct client *client, struct fuzz_input *input)
 	client->sent += length;
 }
 
+/* All that was sent is with the target, and all answers are here. */
+static bool settle_real(struct client *client)
+{
+	int unsent = 0;
+
+	for (int turns = 0; turns < 1000 && !client->ended; turns++) {
+		drive();
+		read_all(client);
+		if (ioctl(client->fd, SIOCOUTQ, &unsent) == 0 && unsent == 0 && client->answered == client->dialog->due)
+			break;
+		if (turns > 16)
+			poll(NULL, 0, 1);
+	}
+	drive();
+	return !client->ended && unsent == 0 && client->answered == client->dialog->due;
+}
+
+/* More connections than there are places, all new and silent: the client's has to make room if nothing is under way on
+ * it, and if the client knows what LEAVING means; else the last one is turned away. */
+static void crowd(struct client *client)
+{
+	struct dialog *dialog = client->dialog;
+	struct linger linger = {.l_onoff = 1};
+	bool idle;
+	struct pollfd waits[2];
+	int fds[PLACES], target;
+	char byte;
+
+	if (!client->tcp || client->crowded || client->jammed || client->half || client->lost || !settle_real(client))
+		return;
+	/* One that does not know it may go, too, but only after a while. */
+	if (dialog->stage != SERVING && client->late)
+		return;
+	client->crowded = true;
+	idle = dialog->stage == SERVING && !dialog->refused && dialog->left == 0 && dialog->have == 0 &&
+	       !dialog->sum_due;
+	for (int i = 0; i < PLACES; i++) {
+		fds[i] = tcp_pair(&target);
+		setsockopt(fds[i], SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+		tcp_serve(rig.side->tcp, target, "a crowd");
+	}
+	drive();
+	waits[0] = (struct pollfd){.fd = client->fd, .events = POLLIN};
+	waits[1] = (struct pollfd){.fd = fds[PLACES - 1], .events = POLLIN};
+	FUZZ_CHECK(poll(waits, 2, END_MS) > 0, "one connection too many is served");
+	if (waits[1].revents != 0) {
+		FUZZ_CHECK(recv(waits[1].fd, &byte, 1, MSG_DONTWAIT) == 0, "a connection was turned away with a word");
+		FUZZ_CHECK(!idle || (client->options & SMALL_ANSWERS) != 0, "an idle connection keeps its place");
+	} else {
+		FUZZ_CHECK(idle, "a connection had to go that was not idle");
+		dialog->refused = true;
+		answer_status(dialog, TCP_STATUS_LEAVING);
+		while (!client->ended && poll(waits, 1, END_MS) > 0)
+			read_all(client);
+		FUZZ_CHECK(client->ended && client->answered == dialog->due, "a client was not told that it has to go");
+	}
+	for (int i = 0; i < PLACES; i++)
+		close(fds[i]);
+	drive();
+}
+
 /* The lower five bits of a step's first byte say what it is, WRONG that a sum is, ASLEEP that the target sleeps through
  * it, so that it finds several at once. */
 static void step(struct client *client, struct fuzz_input *input)
@@ -829,7 +897,7 @@ static void step(struct client *client, struct fuzz_input *input)
 	const uint8_t *bytes;
 	size_t length;
 
-	switch ((what & 31) < 20 ? what & 31 : what & 15) {
+	switch ((what & 31) < 21 ? what & 31 : what & 15) {
 	case 0: /* bytes as they stand in the input */
 	case 1:
 		length = fuzz_bytes(input, fuzz_u8(input), &bytes);
@@ -846,7 +914,8 @@ static void step(struct client *client, struct fuzz_input *input)
 		send_body(client, fuzz_u16(input), what);
 		break;
 	case 8: /* a large one */
-		send_body(client, (size_t)fuzz_u16(input) * 4, what);
+		length = (size_t)fuzz_u16(input) * 4;
+		send_body(client, length < LARGE_BYTES ? length : LARGE_BYTES, what);
 		break;
 	case 9: /* what is missing of the body of a WRITE, as far as the model knows */
 		length = client->dialog->left < sizeof(rig.scratch) ? client->dialog->left : sizeof(rig.scratch);
@@ -889,6 +958,9 @@ static void step(struct client *client, struct fuzz_input *input)
 		break;
 	case 18:
 		another(client, input);
+		break;
+	case 19:
+		crowd(client);
 		break;
 	default: /* a request with something behind the operation */
 		send_header(client, input, what, true);
@@ -1008,6 +1080,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	reset();
 	options = fuzz_u8(&input);
 	rig.side = &rig.sides[kind_of(options)->side];
+	drive(); /* time may have passed since its last turn */
 	client = connect_client(options, rig.model.dialogs);
 	if (kind_of(options)->greets)
 		greet(&client, LANE | 1);

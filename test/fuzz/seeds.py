@@ -9,6 +9,7 @@ import struct
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "seeds")
 ASLEEP = 0x80  # the other side sleeps through this step
+WRONG = 0x20  # a sum of this step is
 
 
 def write(fuzzer, name, data):
@@ -20,10 +21,11 @@ def write(fuzzer, name, data):
 
 # The target's options, operations, edges of buffers (begin and end of each) and special sizes.
 ABRUPT, STINGY, TCP, SMALL_ANSWERS, SMALL_REQUESTS = 0x03, 0x04, 0x38, 0x40, 0x80
+SUMS, SECRET, BOTH, SUMS_UNGREETED, BOTH_UNGREETED, SUMS_TCP = range(0x08, 0x38, 8)
 READ2, WRITE2, READ1, WRITE1, HELLO, HELLO1, ODD, ODD1 = range(8)
 FIRST, SECOND, READ_ONLY, WRITE_ONLY, OWN, UNEVEN, LARGE = range(0, 14, 2)
 END = 1  # of a buffer
-LARGE_BYTES, LARGE_BYTES_1, HUGE, ALL_ONES = 9, 10, 11, 12
+ALL_OF_LARGE, LARGE_BYTES, ALL_OF_LARGE_1, HUGE, ALL_ONES = 4, 9, 10, 11, 12
 
 
 def request(op, edge, offset, size, flags=0):
@@ -50,6 +52,17 @@ def time(ms):
     return bytes([14, ms // 16])
 
 
+def greeting(count):
+    return bytes([16, count])
+
+
+def another(what, under_way=0):
+    return struct.pack("<BBH", 18, what, under_way)
+
+
+# Tokens of connections beside the client's, as steps of its count; of another lane; and a greeting gone wrong.
+NEXT_1, NEXT_2, NEXT_127, NEXT_128, BEFORE_127, SAME, BEFORE, OTHER_LANE, GARBLED = 0, 2, 3, 4, 5, 6, 7, 8, 16
+PROVE, CROWD = bytes([17]), bytes([19])
 REST, TAKE_ALL, HALF, WAIT, REVOKE = bytes([9]), bytes([12]), bytes([13]), bytes([14, 0]), bytes([15])
 
 
@@ -61,6 +74,8 @@ def tcp_target():
     hello = request(HELLO, 0, 0, 0)
     pair = request(WRITE2, FIRST, 10, 100) + REST + request(READ2, FIRST, 0, 200)
     old = request(WRITE1, SECOND, 0, 300) + REST + request(READ1, SECOND, 1, 299)
+    broken = request(WRITE2, LARGE, 0, 50000) + body(10000)
+    large = special(WRITE2, LARGE, 0, LARGE_BYTES) + REST + special(READ2, LARGE, 0, LARGE_BYTES)
     seeds = {
         "write_read": b"\0" + pair,
         "write_read_v1": b"\0" + old,
@@ -81,7 +96,8 @@ def tcp_target():
         + special(WRITE2, LARGE, 0, LARGE_BYTES)
         + REST
         + special(READ2, LARGE, 0, LARGE_BYTES),
-        "large_1": b"\0" + special(READ2, LARGE, 0, LARGE_BYTES_1),
+        "large_1": b"\0" + special(READ2, LARGE, 0, ALL_OF_LARGE_1),
+        "all_of_large": b"\0" + special(WRITE2, LARGE, 0, ALL_OF_LARGE) + REST + special(READ2, LARGE, 0, ALL_OF_LARGE),
         "nothing_is_read": bytes([STINGY | SMALL_ANSWERS]) + request(READ2, LARGE, 0, 4000) * 20 + storm(400, 1),
         "queue_full": bytes([STINGY | SMALL_ANSWERS])
         + special(READ2, LARGE, 0, LARGE_BYTES)
@@ -120,6 +136,101 @@ def tcp_target():
         "half_with_answers": bytes([STINGY | SMALL_ANSWERS]) + special(READ2, LARGE, 0, LARGE_BYTES) + HALF + WAIT,
         "gone_in_a_body": bytes([ABRUPT]) + request(WRITE2, LARGE, 0, 50000) + body(30000),
         "gone_unread": bytes([ABRUPT | STINGY]) + special(READ2, LARGE, 0, LARGE_BYTES) + pair,
+        "hello_with_token": b"\0" + request(HELLO, 0, 0, 5) + pair,
+        "hello_again": b"\0" + request(HELLO, 0, 0, 5) + pair + request(HELLO, 0, 0, 3) + pair + another(NEXT_1) + pair,
+        "hello_options": b"\0" + pair + request(HELLO, 0, 0, 126) + pair,
+        "hello_options_auth": b"\0" + pair + request(HELLO, 0, 0, 125) + pair,
+        "fence": b"\0" + greeting(1) + broken + another(NEXT_1, 20000) + pair,
+        "fence_in_all_of_a_body": b"\0" + greeting(1) + broken + another(NEXT_1, 40000) + pair,
+        "fence_again_and_again": b"\0" + greeting(255) + (broken + another(NEXT_1, 20000)) * 3 + pair,
+        "fence_far_ahead": b"\0" + greeting(250) + broken + another(NEXT_127, 20000) + pair,
+        "fence_between_requests": b"\0" + greeting(7) + pair + another(NEXT_2) + pair,
+        "fence_in_a_header": b"\0" + greeting(7) + raw(b"0123456789") + another(SAME) + pair,
+        "fence_half_around": b"\0" + greeting(7) + broken + another(NEXT_128, 20000) + pair,
+        "fence_revoked": b"\0" + greeting(7) + pair + REVOKE + another(NEXT_1) + pair,
+        "fence_small": bytes([SMALL_ANSWERS | SMALL_REQUESTS]) + greeting(7) + broken + another(NEXT_1, 60000) + large,
+        "outrun": b"\0" + greeting(7) + broken + another(BEFORE, 20000) + REST + pair,
+        "outrun_by_far": b"\0" + greeting(7) + broken + another(BEFORE_127, 40000) + pair,
+        "lanes_side_by_side": b"\0" + greeting(7) + broken + another(NEXT_1 | OTHER_LANE, 20000) + REST + pair,
+        "no_token_no_fence": b"\0" + greeting(0) + broken + another(NEXT_1, 20000) + REST + pair,
+        "sums": bytes([SUMS]) + pair + large,
+        "sums_small": bytes([SUMS | SMALL_ANSWERS | SMALL_REQUESTS]) + large,
+        "sums_of_large": bytes([SUMS | SMALL_ANSWERS]) + special(READ2, LARGE, 0, LARGE_BYTES) * 2,
+        "sums_of_all": bytes([SUMS])
+        + special(READ2, LARGE, 0, ALL_OF_LARGE)
+        + special(WRITE2, LARGE, 0, ALL_OF_LARGE)
+        + REST,
+        "sums_of_all_small": bytes([SUMS | SMALL_ANSWERS]) + special(READ2, LARGE, 0, ALL_OF_LARGE) + pair,
+        "sums_held": bytes([SUMS | STINGY | SMALL_ANSWERS])
+        + special(READ2, LARGE, 0, LARGE_BYTES)
+        + request(WRITE2, LARGE, 100, 5000)
+        + body(5000)
+        + request(READ2, LARGE, 50, 200)
+        + take(1000)
+        + TAKE_ALL,
+        "sums_storm": bytes([SUMS | SMALL_ANSWERS]) + storm(1000, 2),
+        "sum_of_a_header": bytes([SUMS]) + pair + request(READ2, FIRST, 0, 20, WRONG) + pair,
+        "sum_of_a_body": bytes([SUMS]) + pair + request(WRITE2, FIRST, 0, 200) + bytes([9 | WRONG]) + pair,
+        "sum_in_parts": bytes([SUMS])
+        + request(WRITE2, FIRST, 0, 200)
+        + raw(bytes(200))
+        + raw(b"1")
+        + raw(b"2")
+        + raw(b"34"),
+        "sums_v1": bytes([SUMS]) + pair + old,
+        "sums_ungreeted": bytes([SUMS_UNGREETED]) + pair,
+        "sums_ungreeted_v1": bytes([SUMS_UNGREETED]) + old,
+        "sums_greeted_late": bytes([SUMS_UNGREETED]) + greeting(9) + pair + another(NEXT_1) + pair,
+        "sums_not_greeted_so": bytes([SUMS_UNGREETED]) + request(HELLO, 0, 0, 126) + pair,
+        "sums_fence": bytes([SUMS]) + broken + another(NEXT_1, 20000) + pair,
+        "sums_fence_all": bytes([SUMS]) + broken + another(NEXT_1, 40000) + pair,
+        "sums_fence_before_a_sum": bytes([SUMS])
+        + request(WRITE2, FIRST, 0, 100)
+        + raw(bytes(100))
+        + another(NEXT_1)
+        + pair,
+        "sums_revoked_before_a_sum": bytes([SUMS]) + request(WRITE2, LARGE, 0, 100) + raw(bytes(100)) + REVOKE,
+        "sums_revoked": bytes([SUMS]) + broken + REVOKE,
+        "sums_real": bytes([SUMS_TCP]) + pair + large,
+        "sums_real_gone": bytes([SUMS_TCP | ABRUPT]) + broken,
+        "secret": bytes([SECRET]) + pair + old,
+        "secret_and_sums": bytes([BOTH]) + pair + large,
+        "secret_fence": bytes([SECRET]) + broken + another(NEXT_1, 20000) + pair,
+        "secret_garbled": bytes([SECRET]) + broken + another(NEXT_1 | GARBLED, 20000) + REST + pair,
+        "secret_outrun": bytes([BOTH]) + broken + another(BEFORE, 20000) + pair,
+        "secret_unproven": bytes([BOTH_UNGREETED]) + request(HELLO, 0, 0, 5) + pair,
+        "secret_by_steps": bytes([BOTH_UNGREETED]) + request(HELLO, 0, 0, 5) + PROVE + pair,
+        "secret_not_listened_to": bytes([BOTH_UNGREETED])
+        + request(HELLO, 0, 0, 5, ASLEEP)
+        + body(32, ASLEEP)
+        + request(READ2, FIRST, 0, 8),
+        "secret_ungreeted": bytes([BOTH_UNGREETED]) + pair,
+        "secret_where_staging_ends": bytes([SECRET])
+        + WAIT
+        + b"".join(
+            request(WRITE2, LARGE, 0, size, ASLEEP) + body(size, ASLEEP)
+            for size in (16000, 16000, 16000, 12000, 61184 - 60096 - 24 - 30)
+        )
+        + request(HELLO, 0, 0, 9, ASLEEP)
+        + PROVE
+        + pair,
+        "secret_again": bytes([SECRET]) + pair + request(HELLO, 0, 0, 6) + PROVE + pair,
+        "secret_again_unproven": bytes([SECRET]) + pair + request(HELLO, 0, 0, 6) + body(31) + WAIT + body(1),
+        "leaves": bytes([TCP]) + request(HELLO, 0, 0, 5) + pair + CROWD + pair,
+        "leaves_unread": bytes([TCP | STINGY]) + request(HELLO, 0, 0, 5) + pair + CROWD + pair,
+        "leaves_with_a_full_buffer": bytes([TCP | SMALL_ANSWERS])
+        + request(HELLO, 0, 0, 5)
+        + request(READ2, LARGE, 0, 20000)
+        + CROWD
+        + pair,
+        "stays_without_hello": bytes([TCP]) + pair + CROWD + pair,
+        "stays_in_a_header": bytes([TCP]) + request(HELLO, 0, 0, 5) + raw(b"header") + CROWD,
+        "stays_in_a_body": bytes([TCP]) + request(HELLO, 0, 0, 5) + broken + CROWD + REST + pair,
+        "stays_before_a_sum": bytes([SUMS_TCP]) + request(WRITE2, FIRST, 0, 100) + raw(bytes(100)) + CROWD,
+        "stays_refused": bytes([TCP | STINGY]) + greeting(1) + request(READ2, OWN, 0, 8) + CROWD,
+        "leaves_with_sums": bytes([SUMS_TCP]) + pair + CROWD,
+        "padding": b"\0" + bytes([20, READ2, FIRST, 0, 0, 0, 100, 0]) + b"padding",
+        "padding_hello": b"\0" + bytes([20, HELLO, FIRST, 0, 0, 0, 200, 0]) + b"padding",
         "real_connection": bytes([TCP]) + hello + pair + special(READ2, LARGE, 0, LARGE_BYTES),
         "real_refusal": bytes([TCP]) + request(READ2, OWN, 0, 8) + body(60000),
         "real_refusal_after_half": bytes([TCP | STINGY])
@@ -151,11 +262,19 @@ def time_passes(ms):
     return bytes([14, ms // 8])
 
 
-def peer(options, requests, *steps):
-    return bytes([options | len(requests) << 4]) + b"".join(requests) + b"".join(steps)
+# More options.
+CHECKSUM, AUTH, SPLICE, SOON_IDLE = 1, 2, 4, 8
 
 
-OK, NEXT, ALL, CLOSE, MUTE, SHUT_EAR, NO_EAR, PEER_WAITS = (bytes([n]) for n in (0, 4, 6, 8, 9, 10, 13, 15))
+def peer(options, requests, *steps, more=0):
+    first = options | len(requests) << 4 | (0x80 if more else 0)
+    return bytes([first, more] if more else [first]) + b"".join(requests) + b"".join(steps)
+
+
+OK, NEXT, ALL, CLOSE, MUTE, SHUT_EAR, NO_EAR, PEER_WAITS, SPOIL, LEAVE = (
+    bytes([n]) for n in (0, 4, 6, 8, 9, 10, 13, 15, 16, 17)
+)
+CORRUPT, LEAVING = 6, 7
 
 
 def status(code):
@@ -209,6 +328,72 @@ def tcp_initiator():
         ),
         "bytes_of_a_status": peer(
             V2_HELLO, [read(9)], *[b"\2\1" + bytes([byte]) for byte in (bytes(4) + b"VTCM") * 2], filler(9)
+        ),
+    }
+    for name, more in {"sums": CHECKSUM, "secret": AUTH, "both": CHECKSUM | AUTH, "pipe": SPLICE}.items():
+        some = {
+            "answers": [ALL, ALL, ALL],
+            "one_by_one": [NEXT] * 15,
+            "silent": [],
+            "closed_again_and_again": [CLOSE, CLOSE, CLOSE],
+            "closed_and_honest": [NEXT, NEXT, NEXT, CLOSE, ALL, ALL, ALL],
+            "spoiled_greeting": [SPOIL, ALL, ALL],
+            "spoiled_answers": [NEXT, NEXT] + [SPOIL, NEXT] * 4 + [ALL],
+            "corrupt": [NEXT, NEXT, NEXT, status(CORRUPT), ALL, ALL],
+            "leaves": [NEXT, NEXT, NEXT, LEAVE, ALL, ALL],
+            "part_of_a_body": [NEXT, NEXT, OK, filler(50), CLOSE, ALL, ALL],
+            "unasked": [bytes([ASLEEP])] * 3,
+            "time_is_over": [NEXT, NEXT, cancel(1), time_passes(800), ALL, ALL],
+        }
+        for what, steps in some.items():
+            seeds[f"{name}_{what}"] = peer(V2_HELLO, mixed, *steps, more=more)
+            seeds[f"{name}_{what}_late"] = peer(
+                V2_HELLO | DEAF | SMALL, [store(64512)] * 6, *steps, NO_EAR, PEER_WAITS, *steps, more=more
+            )
+    seeds |= {
+        "greeted_otherwise": peer(V2_HELLO, mixed, status(3), status(5), more=CHECKSUM | AUTH),
+        "ok_before_the_proof": peer(V2_HELLO, mixed, bytes([4 | ASLEEP]), OK, ALL, more=AUTH),
+        "leaves_at_once": peer(V2_HELLO, mixed, LEAVE, NEXT, status(LEAVING), CLOSE, ALL, ALL),
+        "leaves_often": peer(V2_HELLO, mixed, *[LEAVE] * 8),
+        "leaves_often_with_sums": peer(V2_HELLO, mixed, NEXT, *[LEAVE, NEXT, NEXT] * 6, more=CHECKSUM | AUTH),
+        "leaves_idle": peer(V2_HELLO, [], submit(read(24)), ALL, ALL, LEAVE, submit(store(4096)), ALL, ALL),
+        "broken_writes": peer(V2_HELLO, [store(64512)] * 6, NEXT, CLOSE, NEXT, CLOSE, NEXT, CLOSE, ALL, ALL),
+        "broken_writes_no_token": peer(V2, [store(64512)] * 6, NEXT, CLOSE, NEXT, CLOSE, NEXT, CLOSE, ALL, ALL),
+        "silent_for_long": peer(V2_HELLO, mixed, *[time_passes(800)] * 12, ALL, ALL, more=SOON_IDLE),
+        "idle": peer(
+            V2_HELLO, [read(100)], ALL, ALL, *[time_passes(1000)] * 3, submit(store(100)), ALL, ALL, more=SOON_IDLE
+        ),
+        "pipe_cut": peer(
+            V2_HELLO | DEAF, [store(64512)] * 7, cancel(0), time_passes(400), *[NO_EAR, ALL, ALL] * 2, more=SPLICE
+        ),
+        "pipe_cut_in_a_body": peer(
+            V2_HELLO,
+            [store(64512)] * 2,
+            ALL,
+            NO_EAR,
+            *[submit(store(size)) for size in (64512, 4096, 16385, 100, 16385, 40000, 64512, 64512, 64512)],
+            CLOSE,
+            ALL,
+            ALL,
+            more=SPLICE,
+        ),
+        "pipe_cut_in_a_body_no_token": peer(
+            V2, [store(64512)] * 2, ALL, NO_EAR, *[submit(store(64512))] * 7, CLOSE, ALL, ALL, more=SPLICE
+        ),
+        "pipe_and_sums": peer(
+            V2_HELLO,
+            [store(64512)] * 2,
+            ALL,
+            NO_EAR,
+            *[submit(store(64512))] * 7,
+            NO_EAR,
+            PEER_WAITS,
+            CLOSE,
+            ALL,
+            more=SPLICE | CHECKSUM,
+        ),
+        "pipe_later": peer(
+            V2 | DEAF, [store(64512)] * 5, submit(store(40000)), *[NO_EAR, ALL, SHUT_EAR, CLOSE, ALL], more=SPLICE
         ),
     }
     for name, data in seeds.items():
