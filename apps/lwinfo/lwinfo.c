@@ -15,7 +15,8 @@ enum { EXIT_USAGE = 2 };
 static const char usage[] =
 	"Usage: lwinfo [--config] [--json]\n"
 	"Opens an engine as the environment and the configuration file say, and prints what it found:\n"
-	"version, drivers and how they work or why they are off, host, EAL, and the effective settings with their sources.\n"
+	"version, drivers and how they work or why they are off, host, EAL, and the effective settings with their "
+	"sources.\n"
 	"\n"
 	"  -c, --config  the settings alone, with types, ranges, defaults and help\n"
 	"  -j, --json    the same as JSON, for programs\n"

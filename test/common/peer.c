@@ -40,7 +40,7 @@ static struct {
 	unsigned char *memory;
 	uint64_t length;
 	char settings[512];
-	char address[32]; /* to listen on; empty: the usual one */
+	char address[32];  /* to listen on; empty: the usual one */
 	const char *parts; /* offered; NULL: all of the memory */
 	/* the stream */
 	pthread_t thread;

@@ -239,7 +239,7 @@ static void alternate(unsigned rounds, bool alone, int lanes)
 	TEST_EVENTUALLY(peer_use(&peer).fds <= before.fds + lanes);
 	assert_int_equal(lw_segment_close(engine, segment), 0);
 	TEST_EVENTUALLY(test_fds() == here_before.fds);
-	TEST_EVENTUALLY(peer_use(&peer).fds == before.fds);
+	TEST_EVENTUALLY(peer_use(&peer).fds <= before.fds); /* a handshake may have been under way then */
 	assert_int_equal(peer_use(&peer).lanes, before.lanes);
 	assert_int_equal(peer_use(&peer).threads, before.threads);
 	peer_end(&peer);

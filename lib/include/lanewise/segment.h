@@ -23,9 +23,8 @@ struct lw_segment_range {
  * LW_REASON_RESTARTED. The engine's own name gives LW_SEGMENT_LOCAL. "null://" gives a segment of the null driver,
  * which completes every request without moving a byte. Any thread. Blocks for at most timeout_ms (0: the setting
  * handshake_timeout_ms). 0; -EINVAL NULL, empty or malformed name; -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT no answer;
- * -EPROTO the answer is no valid descriptor; -EPROTONOSUPPORT its tcp_checksum or tcp_secret is not as ours; -ENOTSUP no
- * driver for what the peer offers; -ENOSPC more than the setting
- * max_segments; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
+ * -EPROTO the answer is no valid descriptor; -EPROTONOSUPPORT its tcp_checksum or tcp_secret is not as ours; -ENOTSUP
+ * no driver for what the peer offers; -ENOSPC more than the setting max_segments; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out);
 
 /* Gives one reference back. With the last one, requests under way end CANCELED with LW_REASON_SEGMENT_CLOSED and the
