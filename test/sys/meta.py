@@ -16,6 +16,14 @@ import urllib.parse
 PROGRAM = os.path.join(os.environ["LW_BUILD_DIR"], "lwmeta")
 PATIENCE = 20  # seconds that a start, an end or a single answer may take
 
+UPDATED = (200, b"metadata updated")
+UNCHANGED = (200, b"metadata unchanged")
+RENEWED = (200, b"metadata renewed")
+DELETED = (200, b"metadata deleted")
+ABSENT = (404, b"metadata not found")
+DUPLICATE = (400, b"Duplicate rpc_meta key not allowed")
+HELD = (412, b"metadata is held by another owner")
+
 
 def escape(key):
     """As the reference's clients do."""
