@@ -108,7 +108,7 @@ int format_next(const char *bytes, uint64_t size, uint64_t at, struct journal_ch
 	texts[2] = change.value;
 	checksum(texts, 3, sum);
 	*next = at + format_bytes(&change);
-	if (memcmp(end + 1, sum, SUM_DIGITS) != 0)
+	if (memcmp(end + 1, sum, SUM_DIGITS) != 0 || bytes[*next - 1] != '\n')
 		return *next == size || all_zero(payload, left) ? -ENODATA : -EBADMSG;
 	if (change.kind != JOURNAL_PUT && change.kind != JOURNAL_LEASE && change.kind != JOURNAL_DELETE)
 		return -EBADMSG;
