@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """lwmeta as a process of its own, and requests to it, for the tests beside."""
 
+import ctypes
 import http.client
 import os
 import re
@@ -23,6 +24,14 @@ DELETED = (200, b"metadata deleted")
 ABSENT = (404, b"metadata not found")
 DUPLICATE = (400, b"Duplicate rpc_meta key not allowed")
 HELD = (412, b"metadata is held by another owner")
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent():
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def escape(key):
@@ -62,6 +71,7 @@ class Client:
 class Server:
     def __init__(self, *options, environment=None, file_limit=None, listen=None):
         def before():
+            _die_with_parent()
             if file_limit:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
 
@@ -165,5 +175,6 @@ def refused(*options, environment=None):
         timeout=PATIENCE,
         check=False,
         env={**os.environ, **(environment or {})},
+        preexec_fn=_die_with_parent,
     )
     return done.returncode, done.stderr

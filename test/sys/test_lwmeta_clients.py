@@ -79,7 +79,7 @@ class Clients(unittest.TestCase):
             self.assertEqual(server.ask("GET", "slow"), ABSENT)
 
     def test_who_waits_too_long_is_cut(self):
-        with Server("--timeout", "1") as server:
+        with Server("--timeout", "2") as server:
             server.ask("PUT", "large", bytes(8 << 20))
             begin = time.monotonic()
             silent, drip, deaf = server.connect(), server.connect(), server.connect(receive_buffer=4096)
@@ -97,11 +97,11 @@ class Clients(unittest.TestCase):
                     pass
                 except ConnectionError:
                     cut = True
-            self.assertGreater(time.monotonic() - begin, 0.9)
+            self.assertGreater(time.monotonic() - begin, 1.9)
             self.assertEqual(silent.recv(1), b"")
             self.assertTrue(eventually(lambda: server.metrics()["lwmeta_connections"] == 2))
             self.assertEqual(server.metrics()["lwmeta_connections_slow_total"], 3)
-            while time.monotonic() - begin < 2.5:  # a connection that is in use lives on
+            while time.monotonic() - begin < 4.5:  # a connection that is in use lives on
                 self.assertEqual(busy.ask("GET", "k"), ABSENT)
             for sock in (silent, drip, deaf, busy.http):
                 sock.close()
