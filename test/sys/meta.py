@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import unittest
 import urllib.parse
 
 PROGRAM = os.path.join(os.environ["LW_BUILD_DIR"], "lwmeta")
@@ -163,6 +164,22 @@ class Server:
         status, said, _ = self.end()
         if kind is None:
             assert status in (0, -signal.SIGKILL), f"lwmeta ended with {status}: {said}"
+
+
+class Served(unittest.TestCase):
+    """A server for each test, which ends in order and without a word."""
+
+    options = ()
+
+    def setUp(self):
+        self.server = Server(*self.options)
+        self.client = self.server.client()
+        self.ask = self.client.ask
+
+    def tearDown(self):
+        self.client.http.close()
+        status, said, _ = self.server.end()
+        self.assertEqual((status, said), (0, ""))
 
 
 def refused(*options, environment=None):

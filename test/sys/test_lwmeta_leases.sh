@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs test_lwmeta_leases.py.
+if [ ! -x "${LW_BUILD_DIR:?}/lwmeta" ]; then
+	echo "lwmeta was not built: libmicrohttpd is missing"
+	exit 77
+fi
+exec timeout 100 python3 test/sys/test_lwmeta_leases.py
