@@ -500,9 +500,40 @@ def hostports():
         write("hostport", name, b"\2" + text.encode())
 
 
+def matrices():
+    both = '{"cpu:0":[["mlx5_0"],["mlx5_1"]],"cpu:1":[["mlx5_1"],["mlx5_0"]]}'
+    texts = {
+        "null": "null",
+        "empty": "{}",
+        "both": both,
+        "blanks": both.replace(",", " ,\n"),
+        "twice": '{"cpu:0":[["a","a"],["a"]]}',
+        "location_twice": '{"cpu:0":[[],[]],"cpu:0":[[],[]]}',
+        "three_lists": '{"cpu:0":[[],[],[]]}',
+        "object": '{"cpu:0":{"a":[],"b":[]}}',
+        "number": '{"cpu:0":[[1],[]]}',
+        "nul": '{"cpu:0":[["a\\u0000b"],[]]}',
+        "escapes": '{"\\u00e4\\n":[["\\"/\\\\"],[]]}',
+        "cut": both[:-7],
+        "more": both + "}",
+        "deep": "[" * 2000,
+        "devices": '{"cpu:0":[[' + ",".join(f'"d{i}"' for i in range(257)) + "],[]]}",
+        "long": '{"' + "l" * 64 + '":[[],[]]}',
+        "any": "*",
+        "cpu": "cpu:12",
+        "cuda": "cuda:4294967295",
+        "parts": "segments:4096:0,1,0",
+        "parts_many": "segments:2097152:" + ",".join("7" * 65),
+        "parts_open": "segments:4096:0,",
+    }
+    for name, text in texts.items():
+        write("matrix", name, text.encode())
+
+
 if __name__ == "__main__":
     tcp_target()
     tcp_initiator()
     frames()
     descriptors()
     hostports()
+    matrices()
