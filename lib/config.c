@@ -13,20 +13,21 @@
 
 #include "lib/error.h"
 #include "lib/log.h"
+#include "meta/matrix.h"
 
 #define ENV_PREFIX "LW_"
 #define FILE_MAX_BYTES (1u << 20)
 #define WHY_BYTES 256
 #define CPU_MAX 65535 /* highest CPU number in a list */
 
-enum kind { KIND_N, KIND_B, KIND_E, KIND_T };
+enum kind { KIND_N, KIND_B, KIND_E, KIND_T, KIND_L };
 
 struct key {
 	const char *name;
 	const char *def;
 	const char *unit; /* E: the words, joined by '|' */
 	const char *help;
-	uint64_t min, max; /* N: of the value; T: of its length in bytes */
+	uint64_t min, max; /* N: of the value; T, L: of its length in bytes */
 	size_t offset;     /* in struct lw_config */
 	enum kind kind;
 };
@@ -47,6 +48,9 @@ enum {
 	LW_CONFIG_KEYS(X)
 #undef X
 };
+
+/* Room of a value, by kind. */
+static const size_t sizes[] = {sizeof(uint64_t), sizeof(bool), sizeof(uint32_t), LW_CONFIG_TEXT, LW_CONFIG_LONG};
 
 static const char *const source_names[] = {"default", "file", "env", "code"};
 
@@ -136,6 +140,19 @@ static int check_cpus(const char *text)
 	}
 }
 
+static int check_topology(const char *text, size_t length, char *why)
+{
+	struct lw_matrix *matrix;
+	char field_why[WHY_BYTES - 32];
+	int rc = lw_matrix_parse(text, length, &matrix, field_why, sizeof(field_why));
+
+	if (rc == 0)
+		lw_matrix_free(matrix);
+	else
+		snprintf(why, WHY_BYTES, "is no priority matrix: %s", rc == -EPROTO ? field_why : "no memory");
+	return rc == 0 ? 0 : -EINVAL;
+}
+
 static int check_text(const struct key *key, const char *text, char *why)
 {
 	size_t length = strlen(text), i;
@@ -155,6 +172,8 @@ static int check_text(const struct key *key, const char *text, char *why)
 		snprintf(why, WHY_BYTES, "is no list of CPUs such as 0-3,8");
 		return -EINVAL;
 	}
+	if (key == &keys[KEY_topology] && length > 0)
+		return check_topology(text, length, why);
 	return 0;
 }
 
@@ -198,9 +217,10 @@ static int set_key(struct lw_config *config, const struct key *key, const char *
 		}
 		break;
 	case KIND_T:
+	case KIND_L:
 		if (check_text(key, text, why) != 0)
 			return rc;
-		memset(dst, 0, LW_CONFIG_TEXT);
+		memset(dst, 0, sizes[key->kind]);
 		memcpy(dst, text, strlen(text));
 		break;
 	}
@@ -210,8 +230,6 @@ static int set_key(struct lw_config *config, const struct key *key, const char *
 
 static void copy_key(struct lw_config *dst, const struct lw_config *src, const struct key *key)
 {
-	static const size_t sizes[] = {sizeof(uint64_t), sizeof(bool), sizeof(uint32_t), LW_CONFIG_TEXT};
-
 	memcpy(field(dst, key), field(src, key), sizes[key->kind]);
 	dst->source[key - keys] = src->source[key - keys];
 }
@@ -241,6 +259,7 @@ static const char *value_text(const struct lw_config *config, const struct key *
 		snprintf(buffer, size, "%.*s", (int)strcspn(words, "|"), words);
 		return buffer;
 	case KIND_T:
+	case KIND_L:
 		return shown(key, src);
 	}
 	return "";
@@ -458,7 +477,7 @@ static void apply_environment(struct lw_config *config)
 			apply_variable(config, *entry);
 }
 
-/* Variables of Mooncake's for what is a setting here, too. They count where nothing of ours says otherwise. */
+/* Mooncake's variables for what is a setting here, too. They count where nothing of ours says otherwise. */
 static void apply_foreign(struct lw_config *config)
 {
 	static const struct {
@@ -468,6 +487,7 @@ static void apply_foreign(struct lw_config *config)
 		{"MC_TCP_PROTO", KEY_tcp_proto},
 		{"MC_TCP_LANES_PER_PEER", KEY_tcp_lanes},
 		{"MC_TCP_MAX_CONNECTIONS_PER_PEER", KEY_tcp_lanes}, /* the older name */
+		{"MC_CUSTOM_TOPO_JSON", KEY_topology_file},
 	};
 	char buffer[32], why[WHY_BYTES];
 
@@ -475,7 +495,7 @@ static void apply_foreign(struct lw_config *config)
 		const struct key *key = &keys[foreign[i].key];
 		const char *value = getenv(foreign[i].variable);
 
-		if (value == NULL || config->source[foreign[i].key] != LW_SOURCE_DEFAULT)
+		if (value == NULL || *value == '\0' || config->source[foreign[i].key] != LW_SOURCE_DEFAULT)
 			continue;
 		if (set_key(config, key, value, LW_SOURCE_ENV, why) != 0)
 			lw_log(LW_LOG_WARNING, "the environment's %s=\"%.64s\" %s; %s = \"%s\" is used",
@@ -567,6 +587,13 @@ int lw_config_load(struct lw_config *config, const char *file, const struct lw_s
 	return rc;
 }
 
+enum lw_config_source lw_config_source(const struct lw_config *config, const char *name)
+{
+	const struct key *key = find_key(name, strlen(name));
+
+	return key != NULL ? (enum lw_config_source)config->source[key - keys] : LW_SOURCE_DEFAULT;
+}
+
 static bool add_value(cJSON *object, const char *name, const struct lw_config *config, const struct key *key)
 {
 	char buffer[32];
@@ -578,6 +605,7 @@ static bool add_value(cJSON *object, const char *name, const struct lw_config *c
 		return cJSON_AddBoolToObject(object, name, *(const bool *)field(config, key)) != NULL;
 	case KIND_E:
 	case KIND_T:
+	case KIND_L:
 		break;
 	}
 	return cJSON_AddStringToObject(object, name, value_text(config, key, buffer, sizeof(buffer))) != NULL;

@@ -16,9 +16,10 @@ enum lw_poll_mode {
 	LW_POLL_CALLER,   /* no workers: lw_engine_progress */
 };
 
-#define LW_CONFIG_TEXT 256 /* longest text value with its NUL */
+#define LW_CONFIG_TEXT 256   /* longest text value with its NUL */
+#define LW_CONFIG_LONG 16384 /* the same of a long one */
 
-/* N: unsigned number   B: on/off   E: one of the words in unit   T: text
+/* N: unsigned number   B: on/off   E: one of the words in unit   T: text   L: long text
  * X(kind, name, default, min, max, unit or words, help) */
 #define LW_CONFIG_KEYS(X)                                                                                              \
 	X(T, metadata, "P2PHANDSHAKE", 1, 255, "", "how peers are found; this version knows P2PHANDSHAKE")             \
@@ -50,6 +51,9 @@ enum lw_poll_mode {
 	X(N, handshake_clients, "256", 1, 65535, "connections", "handshake connections served at once")                \
 	X(N, port_min, "15000", 1024, 65535, "port", "lowest port the engine may listen on; it takes two")             \
 	X(N, port_max, "17000", 1024, 65535, "port", "highest port the engine may listen on")                          \
+	X(L, topology, "", 0, 16383, "",                                                                               \
+	  "priority matrix as JSON, {\"cpu:0\":[[preferred],[others]]}; empty: topology_file, else discovered")        \
+	X(T, topology_file, "", 0, 255, "", "file with the priority matrix; no effect with topology")                  \
 	X(N, tcp_lanes, "1", 1, 16, "lanes", "connections of one worker to one peer")                                  \
 	X(N, tcp_max_served, "1024", 1, 65535, "connections",                                                          \
 	  "connections of peers that one worker serves; more take the places of those that are idle")                  \
@@ -75,6 +79,7 @@ struct lw_config {
 #define LW_FIELD_B(name) bool name;
 #define LW_FIELD_E(name) uint32_t name;
 #define LW_FIELD_T(name) char name[LW_CONFIG_TEXT];
+#define LW_FIELD_L(name) char name[LW_CONFIG_LONG];
 #define X(kind, name, def, min, max, unit, help) LW_FIELD_##kind(name)
 	LW_CONFIG_KEYS(X)
 #undef X
@@ -83,8 +88,12 @@ struct lw_config {
 
 /* Fills *config: defaults, then the file, then the environment (LW_<NAME>), then the settings of the code. A wrong
  * value or unknown key is an error in the file and in the code, and one warning in the environment (the value used is
- * named). Blocks on the file. 0; -EINVAL; -ENOENT, -EACCES, -EIO the file. Any thread. */
+ * named). What nobody has set is taken from Mooncake's variable, if it has one: topology_file from MC_CUSTOM_TOPO_JSON (not beside topology). Blocks on the file. 0; -EINVAL; -ENOENT, -EACCES, -EIO
+ * the file. Any thread. */
 int lw_config_load(struct lw_config *config, const char *file, const struct lw_setting *settings, size_t count);
+
+/* Where the value of a setting, which there is, comes from. */
+enum lw_config_source lw_config_source(const struct lw_config *config, const char *name);
 
 /* The JSON of lw_engine_config_json. The caller frees *out. 0, -ENOMEM. */
 int lw_config_json(const struct lw_config *config, char **out);

@@ -16,6 +16,7 @@
 #include "lib/error.h"
 #include "lib/host.h"
 #include "lib/log.h"
+#include "lib/topology.h"
 #include "meta/frame.h"
 
 #define ENGINES_MAX 256
@@ -450,6 +451,12 @@ static int check_metadata(const char *metadata)
 	return 0;
 }
 
+static void drop_matrix(struct lw_engine *engine)
+{
+	lw_matrix_free(engine->matrix);
+	engine->matrix = NULL;
+}
+
 int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)
 {
 	struct lw_engine_opts opts = {.size = sizeof(opts)};
@@ -471,6 +478,8 @@ int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)
 	error = lw_config_load(&engine->config, opts.config_file, opts.settings, opts.settings_count);
 	if (error == 0)
 		error = check_metadata(opts.metadata != NULL ? opts.metadata : engine->config.metadata);
+	if (error == 0)
+		error = lw_topology_given(&engine->config, &engine->matrix);
 	if (error != 0)
 		goto give;
 	lw_log_level_set((int)engine->config.log_level);
@@ -530,6 +539,7 @@ tables:
 	lw_rcu_fini(&engine->rcu);
 	close_tables(engine);
 give:
+	drop_matrix(engine);
 	give_engine(engine);
 	return error;
 }
@@ -596,6 +606,7 @@ int lw_engine_close(struct lw_engine *engine)
 	lw_segment_fini(engine);
 	lw_rcu_fini(&engine->rcu);
 	close_tables(engine);
+	drop_matrix(engine);
 	engine->ctrl = NULL;
 	atomic_store(&engine->state, LW_ENGINE_CLOSED);
 	give_engine(engine);

@@ -93,7 +93,8 @@ struct lw_engine {
 	struct lw_config config;
 	struct lw_hostport own; /* name */
 	char name[LW_NAME_MAX];
-	struct lw_addrs address; /* where we listen; its port is that of the handshake */
+	struct lw_addrs address;  /* where we listen; its port is that of the handshake */
+	struct lw_matrix *matrix; /* that settings give; NULL: it is to be discovered */
 
 	uint32_t worker_count;  /* 1 in caller mode too */
 	uint32_t workers_ready; /* initialised so far */

@@ -13,14 +13,15 @@
 enum { EXIT_USAGE = 2 };
 
 static const char usage[] =
-	"Usage: lwinfo [--config] [--json]\n"
+	"Usage: lwinfo [--config | --topology] [--json]\n"
 	"Opens an engine as the environment and the configuration file say, and prints what it found:\n"
 	"version, drivers and how they work or why they are off, host, EAL, and the effective settings with their "
 	"sources.\n"
 	"\n"
-	"  -c, --config  the settings alone, with types, ranges, defaults and help\n"
-	"  -j, --json    the same as JSON, for programs\n"
-	"  -h, --help    this text\n"
+	"  -c, --config    the settings alone, with types, ranges, defaults and help\n"
+	"  -t, --topology  the host's devices alone, how near they are, and which NICs serve which memory\n"
+	"  -j, --json      the same as JSON, for programs\n"
+	"  -h, --help      this text\n"
 	"\n"
 	"Settings come from the variables LW_<NAME> and from the file that LW_CONFIG names (lines name = value).\n"
 	"Exit status: 0 printed; 1 the engine could not be opened, or the output not be written; 2 wrong usage.\n";
@@ -89,7 +90,7 @@ static void value_text(const cJSON *value, char *text, size_t size)
 	char piece[256], *json;
 	size_t used = 0;
 
-	if (value == NULL || cJSON_IsNull(value)) {
+	if (value == NULL || cJSON_IsNull(value) || (cJSON_IsArray(value) && value->child == NULL)) {
 		snprintf(text, size, "-");
 	} else if (cJSON_IsBool(value)) {
 		snprintf(text, size, "%s", cJSON_IsTrue(value) ? "on" : "off");
@@ -97,7 +98,7 @@ static void value_text(const cJSON *value, char *text, size_t size)
 		snprintf(text, size, "%.15g", value->valuedouble);
 	} else if (cJSON_IsString(value)) {
 		snprintf(text, size, "%s", value->valuestring[0] != '\0' ? value->valuestring : "-");
-	} else if (cJSON_IsArray(value) && cJSON_GetArraySize(value) > 0) {
+	} else if (cJSON_IsArray(value)) {
 		cJSON_ArrayForEach(item, value)
 		{
 			value_text(item, piece, sizeof(piece));
@@ -172,6 +173,46 @@ static void print_info(const cJSON *info)
 	}
 }
 
+/* The priority matrix as a table. */
+static void print_matrix(const cJSON *matrix)
+{
+	cJSON *table = cJSON_CreateArray(), *row = add_row(table);
+	const cJSON *location;
+	char text[1024];
+
+	add_cell(row, "location");
+	add_cell(row, "preferred");
+	add_cell(row, "available");
+	cJSON_ArrayForEach(location, matrix)
+	{
+		row = add_row(table);
+		add_cell(row, location->string);
+		for (int i = 0; i < 2; i++) {
+			const cJSON *list = cJSON_GetArrayItem(location, i);
+
+			value_text(list, text, sizeof(text));
+			add_cell(row, text);
+		}
+	}
+	print_table("matrix", table);
+	cJSON_Delete(table);
+}
+
+static void print_topology(const cJSON *topology)
+{
+	const cJSON *member;
+
+	print_objects("nodes", cJSON_GetObjectItemCaseSensitive(topology, "nodes"));
+	cJSON_ArrayForEach(member, topology)
+	{
+		if (cJSON_IsArray(member) && cJSON_IsObject(member->child) && strcmp(member->string, "nodes") != 0)
+			print_objects(member->string, member);
+	}
+	print_matrix(cJSON_GetObjectItemCaseSensitive(topology, "matrix"));
+	printf("\n%s; the matrix: %s\n", cJSON_GetStringValue(cJSON_GetObjectItem(topology, "note")),
+	       cJSON_GetStringValue(cJSON_GetObjectItem(topology, "source")));
+}
+
 static const char *type_of(const cJSON *key)
 {
 	const cJSON *value = cJSON_GetObjectItemCaseSensitive(key, "value");
@@ -228,6 +269,7 @@ static void print_config(const cJSON *config, bool all)
 	cJSON_Delete(table);
 }
 
+/* One document; info NULL: the other one alone. */
 static void print_json(cJSON *info, cJSON *config)
 {
 	cJSON *all = config;
@@ -251,20 +293,24 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"config", no_argument, NULL, 'c'},
+		{"topology", no_argument, NULL, 't'},
 		{"json", no_argument, NULL, 'j'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	char *info_text = NULL, *config_text = NULL;
-	bool only_config = false, json = false;
-	cJSON *info = NULL, *config = NULL;
+	char *info_text = NULL, *config_text = NULL, *topology_text = NULL;
+	bool only_config = false, only_topology = false, json = false;
+	cJSON *info = NULL, *config = NULL, *topology = NULL;
 	struct lw_engine *engine = NULL;
 	int option, rc;
 
-	while ((option = getopt_long(argc, argv, "cjh", options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "ctjh", options, NULL)) != -1) {
 		switch (option) {
 		case 'c':
 			only_config = true;
+			break;
+		case 't':
+			only_topology = true;
 			break;
 		case 'j':
 			json = true;
@@ -277,8 +323,9 @@ int main(int argc, char **argv)
 			return EXIT_USAGE;
 		}
 	}
-	if (optind < argc) {
-		fprintf(stderr, "lwinfo: unexpected argument \"%s\"\n%s", argv[optind], usage);
+	if (optind < argc || (only_config && only_topology)) {
+		fprintf(stderr, "lwinfo: unexpected argument \"%s\"\n%s",
+			optind < argc ? argv[optind] : "--topology beside --config", usage);
 		return EXIT_USAGE;
 	}
 
@@ -287,8 +334,11 @@ int main(int argc, char **argv)
 		fprintf(stderr, "lwinfo: no engine could be opened: %s\n", lw_last_error());
 		return EXIT_FAILURE;
 	}
-	rc = lw_engine_config_json(engine, &config_text);
-	if (rc == 0 && !only_config)
+	if (only_topology)
+		rc = lw_topology_json(engine, &topology_text);
+	else
+		rc = lw_engine_config_json(engine, &config_text);
+	if (rc == 0 && !only_config && !only_topology)
 		rc = lw_engine_info_json(engine, &info_text);
 	lw_engine_close(engine);
 	if (rc != 0) {
@@ -296,14 +346,19 @@ int main(int argc, char **argv)
 		goto free_texts;
 	}
 
-	config = cJSON_Parse(config_text);
-	info = only_config ? NULL : cJSON_Parse(info_text);
+	config = config_text != NULL ? cJSON_Parse(config_text) : NULL;
+	info = info_text != NULL ? cJSON_Parse(info_text) : NULL;
+	topology = topology_text != NULL ? cJSON_Parse(topology_text) : NULL;
 	if (json) {
-		print_json(info, config);
+		print_json(info, only_topology ? topology : config);
 	} else {
 		printf("Lanewise %s\n", lw_version_string());
-		print_info(info);
-		print_config(config, only_config);
+		if (only_topology) {
+			print_topology(topology);
+		} else {
+			print_info(info);
+			print_config(config, only_config);
+		}
 	}
 	if (fflush(stdout) != 0) {
 		fprintf(stderr, "lwinfo: writing failed: %s\n", strerror(errno));
@@ -311,8 +366,10 @@ int main(int argc, char **argv)
 	}
 	cJSON_Delete(info);
 	cJSON_Delete(config);
+	cJSON_Delete(topology);
 free_texts:
 	free(info_text);
 	free(config_text);
+	free(topology_text);
 	return rc == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

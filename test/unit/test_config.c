@@ -34,6 +34,7 @@ static const struct {
 #define ROW_B(name, def, min, max)
 #define ROW_E(name, def, min, max)
 #define ROW_T(name, def, min, max)
+#define ROW_L(name, def, min, max)
 #define X(kind, name, def, min, max, unit, help) ROW_##kind(name, def, min, max)
 	LW_CONFIG_KEYS(X)
 #undef X
@@ -377,6 +378,23 @@ static void test_lw_config_load_unknown_setting_refused(void **state)
 	assert_int_equal(load_one(&config, "WORKERS", "5"), -EINVAL);
 }
 
+static void test_lw_config_load_long_text_is_kept_whole_up_to_its_limit(void **state)
+{
+	struct lw_config config;
+	char text[LW_CONFIG_LONG + 1];
+
+	(void)state;
+	for (size_t extra = 0; extra < 2; extra++) {
+		memset(text, ' ', sizeof(text));
+		memcpy(text, "{\"cpu:0\":[[\"a\"],", 16);
+		memcpy(text + LW_CONFIG_LONG - 5 + extra, "[]]}", 5);
+		assert_int_equal(load_one(&config, "topology", text), extra == 0 ? 0 : -EINVAL);
+		if (extra == 0)
+			assert_string_equal(config.topology, text);
+	}
+	assert_non_null(strstr(lw_last_error(), "is 16384 bytes long"));
+}
+
 static void test_lw_config_load_code_over_environment_over_file(void **state)
 {
 	struct lw_setting setting = {"workers", "4"};
@@ -392,7 +410,7 @@ static void test_lw_config_load_code_over_environment_over_file(void **state)
 	assert_int_equal(config.idle_us, 8);
 	assert_int_equal(config.timeout_ms, 9);
 	assert_int_equal(config.poll, LW_POLL_BUSY);
-	assert_int_equal(config.source[2], LW_SOURCE_CODE);
+	assert_int_equal(lw_config_source(&config, "workers"), LW_SOURCE_CODE);
 	assert_int_equal(warnings, 0);
 
 	set_variable("idle_us", "wrong"); /* the file's value is used */
@@ -552,6 +570,8 @@ int main(void)
 		cmocka_unit_test_setup(test_lw_config_load_unknown_variables_one_warning_each, setup),
 		cmocka_unit_test_setup(test_lw_config_load_variables_of_tests_ignored, setup),
 		cmocka_unit_test_setup(test_lw_config_load_unknown_setting_refused, setup),
+		cmocka_unit_test_setup_teardown(test_lw_config_load_long_text_is_kept_whole_up_to_its_limit, setup_file,
+						teardown_file),
 		cmocka_unit_test_setup_teardown(test_lw_config_load_code_over_environment_over_file, setup_file,
 						teardown_file),
 		cmocka_unit_test_setup_teardown(test_lw_config_load_wrong_lines_refused_with_place, setup_file,

@@ -37,7 +37,7 @@ LW_API int lw_engine_opts_init(struct lw_engine_opts *opts, size_t size);
  * calibrates its clock); waits for no peer. The caller owns *out and gives it back with lw_engine_close.
  * 0; -EINVAL an option or setting is wrong (named by lw_last_error); -EADDRNOTAVAIL the address is not this host's;
  * -EADDRINUSE no port free in the range; -ENOMEM; -EMFILE no descriptor free; -ENFILE too many engines (256);
- * -ENOENT, -EACCES the configuration file can't be read; A forked child may open engines of its own.
+ * -ENOENT, -EACCES, -EIO the configuration file or topology_file can't be read. A forked child may open engines of its own.
  */
 LW_API int lw_engine_open(const struct lw_engine_opts *opts, struct lw_engine **out);
 

@@ -29,6 +29,7 @@
 #include <lanewise/notify.h>
 #include <lanewise/segment.h>
 #include <lanewise/stats.h>
+#include <lanewise/topology.h>
 #include <lanewise/transfer.h>
 #include <lanewise/types.h>
 #include <lanewise/version.h>
