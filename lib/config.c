@@ -484,6 +484,7 @@ static void apply_foreign(struct lw_config *config)
 		const char *variable;
 		uint32_t key;
 	} foreign[] = {
+		{"MC_TCP_BIND_ADDRESS", KEY_address},
 		{"MC_TCP_PROTO", KEY_tcp_proto},
 		{"MC_TCP_LANES_PER_PEER", KEY_tcp_lanes},
 		{"MC_TCP_MAX_CONNECTIONS_PER_PEER", KEY_tcp_lanes}, /* the older name */

@@ -23,6 +23,8 @@ enum lw_poll_mode {
  * X(kind, name, default, min, max, unit or words, help) */
 #define LW_CONFIG_KEYS(X)                                                                                              \
 	X(T, metadata, "P2PHANDSHAKE", 1, 255, "", "how peers are found; this version knows P2PHANDSHAKE")             \
+	X(T, address, "", 0, 63, "",                                                                                   \
+	  "address of this host that an engine without a name announces and listens on; empty: chosen")                \
 	X(T, drivers, "shm,tcp,null", 0, 255, "", "drivers that may be used, separated by commas")                     \
 	X(N, workers, "1", 1, 64, "threads", "worker threads; no effect with poll = caller")                           \
 	X(T, cpus, "", 0, 255, "", "CPUs for the workers, as 0-3,8; empty: chosen among those the process may use")    \
@@ -88,7 +90,8 @@ struct lw_config {
 
 /* Fills *config: defaults, then the file, then the environment (LW_<NAME>), then the settings of the code. A wrong
  * value or unknown key is an error in the file and in the code, and one warning in the environment (the value used is
- * named). What nobody has set is taken from Mooncake's variable, if it has one: topology_file from MC_CUSTOM_TOPO_JSON (not beside topology). Blocks on the file. 0; -EINVAL; -ENOENT, -EACCES, -EIO
+ * named). What nobody has set is taken from Mooncake's variable, if it has one: address from MC_TCP_BIND_ADDRESS,
+ * topology_file from MC_CUSTOM_TOPO_JSON (not beside topology). Blocks on the file. 0; -EINVAL; -ENOENT, -EACCES, -EIO
  * the file. Any thread. */
 int lw_config_load(struct lw_config *config, const char *file, const struct lw_setting *settings, size_t count);
 

@@ -17,6 +17,7 @@
 #include "lib/host.h"
 #include "lib/log.h"
 #include "lib/topology.h"
+#include "meta/address.h"
 #include "meta/frame.h"
 
 #define ENGINES_MAX 256
@@ -193,13 +194,33 @@ static void give_engine(struct lw_engine *engine)
 	pthread_mutex_unlock(&engines_lock);
 }
 
+/* The address that an engine without a name announces, as its name. */
+static int choose_address(const struct lw_config *config, struct lw_address *out)
+{
+	struct lw_address_opts opts = {.wanted = config->address, .prefer_v6 = getenv("MC_USE_IPV6") != NULL};
+	char why[400];
+	int error = lw_address_choose(&opts, out, why, sizeof(why));
+
+	if (error != 0 && config->address[0] != '\0')
+		return lw_fail(error, "the setting address: %s", why);
+	if (error != 0)
+		return lw_fail(error, "no address to announce: %s; give the engine a name, or set address", why);
+	lw_log(LW_LOG_INFO, "the address %s of %s is announced", out->text, out->interface);
+	return 0;
+}
+
 /* The name, and the address behind it that is to be this host's. */
 static int choose_name(struct lw_engine *engine, const char *name)
 {
+	struct lw_address address;
 	int error;
 
-	if (name == NULL || name[0] == '\0')
-		name = "127.0.0.1";
+	if (name == NULL || name[0] == '\0') {
+		error = choose_address(&engine->config, &address);
+		if (error != 0)
+			return error;
+		name = address.text;
+	}
 	error = lw_hostport_parse(name, 0, &engine->own);
 	if (error != 0)
 		return lw_fail(-EINVAL, "\"%s\" is no name for an engine; it takes host, host:port or [v6]:port", name);

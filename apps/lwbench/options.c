@@ -276,6 +276,7 @@ static void set_defaults(struct options *options, enum command command)
 {
 	memset(options, 0, sizeof(*options));
 	options->command = command;
+	options->listen = "127.0.0.1";
 	options->blocks[options->block_count++] = 65536;
 	options->buffer_bytes = UINT64_C(256) << 20;
 	options->seed = app_clock_ns() ^ (uint64_t)getpid() << 32;

@@ -32,7 +32,7 @@ enum raw_wait {
 struct options {
 	enum command command;
 	const char *target; /* name of the segment; "null://" */
-	const char *listen; /* the engine's name; NULL: its default */
+	const char *listen; /* the engine's name */
 	const char *json;   /* file, "-" for standard output, NULL: none */
 	uint64_t blocks[OPTIONS_BLOCKS];
 	size_t block_count;

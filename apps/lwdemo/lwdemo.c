@@ -329,7 +329,7 @@ int main(int argc, char **argv)
 		{"seed", required_argument, NULL, 's'},   {"duration", required_argument, NULL, 'd'},
 		{"help", no_argument, NULL, 'h'},         {0},
 	};
-	struct demo demo = {.duration_s = 60, .seed = app_clock_ns()};
+	struct demo demo = {.listen = "127.0.0.1", .duration_s = 60, .seed = app_clock_ns()};
 	bool target = argc > 1 && strcmp(argv[1], "target") == 0;
 	int option, rc = 0;
 

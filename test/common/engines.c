@@ -50,7 +50,7 @@ int test_engine_try(const char *extra, const char *name, struct lw_engine **out)
 struct lw_engine *test_engine(const char *extra)
 {
 	struct lw_engine *engine = NULL;
-	int error = test_engine_try(extra, NULL, &engine);
+	int error = test_engine_try(extra, "127.0.0.1", &engine);
 
 	if (error != 0)
 		fail_msg("no engine: %s", lw_last_error());

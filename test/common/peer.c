@@ -316,7 +316,7 @@ static void offer_parts(const char *list)
 /* Opens the engine. */
 static void begin(void)
 {
-	if (test_engine_try(own.settings, own.address[0] != '\0' ? own.address : NULL, &own.engine) != 0)
+	if (test_engine_try(own.settings, own.address[0] != '\0' ? own.address : "127.0.0.1", &own.engine) != 0)
 		fail_msg("no engine: %s", lw_last_error());
 	if (own.parts != NULL)
 		offer_parts(own.parts);

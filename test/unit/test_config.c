@@ -378,6 +378,33 @@ static void test_lw_config_load_unknown_setting_refused(void **state)
 	assert_int_equal(load_one(&config, "WORKERS", "5"), -EINVAL);
 }
 
+/* Mooncake's variables are for settings that nobody has given. */
+static void test_lw_config_load_foreign_variable_fills_what_nobody_set(void **state)
+{
+	struct lw_config config;
+
+	(void)state;
+	setenv("MC_TCP_BIND_ADDRESS", "10.0.0.7", 1);
+	setenv("MC_CUSTOM_TOPO_JSON", "/etc/matrix.json", 1);
+	assert_int_equal(lw_config_load(&config, NULL, NULL, 0), 0);
+	assert_string_equal(config.address, "10.0.0.7");
+	assert_string_equal(config.topology_file, "/etc/matrix.json");
+	assert_int_equal(lw_config_source(&config, "address"), LW_SOURCE_ENV);
+	write_file("address = 10.0.0.8");
+	assert_int_equal(lw_config_load(&config, path, NULL, 0), 0);
+	assert_string_equal(config.address, "10.0.0.8");
+	assert_int_equal(load_one(&config, "address", "10.0.0.9"), 0);
+	assert_string_equal(config.address, "10.0.0.9");
+	assert_int_equal(warnings, 0);
+	setenv("MC_TCP_BIND_ADDRESS", "10.0.0.7 but much longer than any address of any host ever was, or will be", 1);
+	assert_int_equal(lw_config_load(&config, NULL, NULL, 0), 0);
+	assert_string_equal(config.address, "");
+	assert_int_equal(warnings, 1);
+	assert_non_null(strstr(warning, "MC_TCP_BIND_ADDRESS"));
+	unsetenv("MC_TCP_BIND_ADDRESS");
+	unsetenv("MC_CUSTOM_TOPO_JSON");
+}
+
 static void test_lw_config_load_long_text_is_kept_whole_up_to_its_limit(void **state)
 {
 	struct lw_config config;
@@ -570,6 +597,8 @@ int main(void)
 		cmocka_unit_test_setup(test_lw_config_load_unknown_variables_one_warning_each, setup),
 		cmocka_unit_test_setup(test_lw_config_load_variables_of_tests_ignored, setup),
 		cmocka_unit_test_setup(test_lw_config_load_unknown_setting_refused, setup),
+		cmocka_unit_test_setup_teardown(test_lw_config_load_foreign_variable_fills_what_nobody_set, setup_file,
+						teardown_file),
 		cmocka_unit_test_setup_teardown(test_lw_config_load_long_text_is_kept_whole_up_to_its_limit, setup_file,
 						teardown_file),
 		cmocka_unit_test_setup_teardown(test_lw_config_load_code_over_environment_over_file, setup_file,

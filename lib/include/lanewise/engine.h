@@ -18,9 +18,9 @@ struct lw_setting {
 /* Set size to sizeof(struct lw_engine_opts), or call lw_engine_opts_init; members beyond size take their defaults. */
 struct lw_engine_opts {
 	size_t size;
-	const char *name;        /* "host" or "host:port" under which peers reach this engine; NULL: 127.0.0.1.
-				    The port is chosen by the engine, one given here
-					      is not used: see lw_engine_name. */
+	const char *name;        /* "host" or "host:port" under which peers reach this engine; NULL: the setting
+				    address, else the first routable address of this host, else 127.0.0.1. The port is
+				    chosen by the engine, one given here is not used: see lw_engine_name. */
 	const char *metadata;    /* how peers are found; NULL: the setting "metadata", else "P2PHANDSHAKE" */
 	const char *config_file; /* lines "name = value", '#' begins a comment; NULL: the environment's LW_CONFIG, else
 				    none */
@@ -35,9 +35,11 @@ LW_API int lw_engine_opts_init(struct lw_engine_opts *opts, size_t size);
 /* Opens an engine and starts its threads. opts may be NULL. Nothing in *opts is kept after the call.
  * Any thread. Blocks while it binds ports and starts threads (about 0.15 s the first time in a process, since the EAL
  * calibrates its clock); waits for no peer. The caller owns *out and gives it back with lw_engine_close.
- * 0; -EINVAL an option or setting is wrong (named by lw_last_error); -EADDRNOTAVAIL the address is not this host's;
+ * 0; -EINVAL an option or setting is wrong (named by lw_last_error); -EADDRNOTAVAIL the address is not this host's,
+ * or none was given and no interface is up;
  * -EADDRINUSE no port free in the range; -ENOMEM; -EMFILE no descriptor free; -ENFILE too many engines (256);
- * -ENOENT, -EACCES, -EIO the configuration file or topology_file can't be read. A forked child may open engines of its own.
+ * -ENOENT, -EACCES, -EIO the configuration file or topology_file can't be read. A forked child may open engines of its
+ * own.
  */
 LW_API int lw_engine_open(const struct lw_engine_opts *opts, struct lw_engine **out);
 
