@@ -10,7 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <linux/mempolicy.h>
 
 #include "meta/location.h"
 
@@ -250,6 +253,25 @@ static void test_of_untouched_memory_stays_untouched(void **state)
 		assert_string_equal(location.place, "cpu");
 }
 
+/* Node 0 is there wherever the kernel knows nodes. */
+static void test_of_untouched_memory_is_where_its_policy_binds_it(void **state)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned long nodes = 1;
+	char text[LW_LOCATION_TEXT];
+
+	(void)state;
+	assert_int_equal(madvise(area, PAGES * page, MADV_DONTNEED), 0);
+	if (syscall(SYS_mbind, area + 8 * page, 8 * page, MPOL_BIND, &nodes, 8 * sizeof(nodes), 0) != 0) {
+		print_message("skipped: memory can't be bound to a node here\n");
+		skip();
+	}
+	assert_int_equal(lw_location_of(area + 9 * page, page, NULL, text, sizeof(text)), 0);
+	assert_string_equal(text, "cpu:0");
+	assert_int_equal(lw_location_of(area, page, NULL, text, sizeof(text)), 0);
+	assert_string_equal(text, "*");
+}
+
 static void test_of_wrong_arguments_is_refused(void **state)
 {
 	char text[LW_LOCATION_TEXT];
@@ -272,6 +294,7 @@ int main(void)
 		cmocka_unit_test(test_of_pages_of_several_nodes_is_parts_or_the_most),
 		cmocka_unit_test(test_of_memory_nobody_knows_is_any),
 		cmocka_unit_test(test_of_untouched_memory_stays_untouched),
+		cmocka_unit_test(test_of_untouched_memory_is_where_its_policy_binds_it),
 		cmocka_unit_test(test_of_wrong_arguments_is_refused),
 	};
 
