@@ -197,8 +197,9 @@ static int from_curl(CURLcode code, long os_error)
 		return -EHOSTUNREACH;
 	case CURLE_OPERATION_TIMEDOUT:
 		return -ETIMEDOUT;
+	case CURLE_RECV_ERROR: /* without an error of the system: bad chunks, or TLS */
+		return os_error == 0 ? -EPROTO : -ECONNRESET;
 	case CURLE_SEND_ERROR:
-	case CURLE_RECV_ERROR:
 	case CURLE_GOT_NOTHING:
 		return -ECONNRESET;
 	case CURLE_FILESIZE_EXCEEDED:

@@ -203,6 +203,14 @@ static struct lw_store_call call_until(uint32_t timeout_ms, char *why, size_t wh
 	return call;
 }
 
+/* A first try may have left its sentence. */
+static int end_call(int ret, const struct lw_store_call *call)
+{
+	if (ret == 0 && call->why_size > 0)
+		call->why[0] = '\0';
+	return ret;
+}
+
 static int check_key(const char *key, const struct lw_store_call *call)
 {
 	size_t length = strnlen(key, LW_STORE_KEY_MAX);
@@ -223,7 +231,7 @@ int lw_store_get(struct lw_store *store, const char *key, uint32_t timeout_ms, c
 
 	if (ret == 0)
 		ret = store->ops->get(store, key, &out, &call);
-	if (ret < 0)
+	if (end_call(ret, &call) < 0)
 		return ret;
 	if (store->ops->newline && out.length > 0 && out.text[out.length - 1] == '\n')
 		out.text[--out.length] = '\0';
@@ -260,7 +268,7 @@ int lw_store_put(struct lw_store *store, const char *key, const char *value, siz
 	}
 	ret = store->ops->put(store, key, value, length, how, &call);
 	free(line);
-	return ret;
+	return end_call(ret, &call);
 }
 
 int lw_store_renew(struct lw_store *store, const char *key, uint32_t timeout_ms, char *why, size_t why_size)
@@ -268,7 +276,7 @@ int lw_store_renew(struct lw_store *store, const char *key, uint32_t timeout_ms,
 	const struct lw_store_call call = call_until(timeout_ms, why, why_size);
 	int ret = check_key(key, &call);
 
-	return ret < 0 ? ret : store->ops->renew(store, key, &call);
+	return ret < 0 ? ret : end_call(store->ops->renew(store, key, &call), &call);
 }
 
 int lw_store_remove(struct lw_store *store, const char *key, uint64_t incarnation, uint32_t timeout_ms, char *why,
@@ -277,7 +285,7 @@ int lw_store_remove(struct lw_store *store, const char *key, uint64_t incarnatio
 	const struct lw_store_call call = call_until(timeout_ms, why, why_size);
 	int ret = check_key(key, &call);
 
-	return ret < 0 ? ret : store->ops->remove(store, key, incarnation, &call);
+	return ret < 0 ? ret : end_call(store->ops->remove(store, key, incarnation, &call), &call);
 }
 
 void lw_store_close(struct lw_store *store)

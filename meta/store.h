@@ -14,7 +14,8 @@
  * No signal is raised, no proxy of the environment is used, nothing runs between calls. A connection that was lost, or
  * is in doubt after a failed call, is made again by the next call.
  *
- * Errors, the same for all schemes; why has a sentence with the store, the cause and, where there is one, the remedy:
+ * Errors, the same for all schemes; why gets a sentence with the store, the cause and, where there is one, the remedy
+ * (nothing is written if why_size is 0; it is empty after a success):
  *   -ENOENT        there is no such key
  *   -ESTALE        the key carries another incarnation, or none
  *   -ETIMEDOUT     not done in time (a put may have been applied nevertheless)

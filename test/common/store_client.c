@@ -90,8 +90,8 @@ struct rider {
 
 static int ride_once(struct lw_store *store, struct rider *rider, const char *key, uint64_t incarnation)
 {
-	char value[160], *got;
-	size_t length;
+	char value[160], *got = NULL;
+	size_t length = 0;
 	int size = snprintf(value, sizeof(value), "{\"lw\":{\"incarnation\":\"%016" PRIx64 "\"},\"round\":%" PRIu64 "}",
 			    incarnation, rider->rounds);
 	int ret = lw_store_put(store, key, value, (size_t)size, rider->rounds % 2 == 0 ? LW_STORE_TAKE : LW_STORE_KEEP,
