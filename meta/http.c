@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,6 +31,8 @@ struct lw_http {
 	/* The request under way. */
 	char *body;
 	size_t size, capacity, header_bytes;
+	const char *notice;
+	bool noticed;
 	int error;
 	char text[CURL_ERROR_SIZE];
 };
@@ -105,14 +108,19 @@ static size_t take_body(char *bytes, size_t one, size_t count, void *arg)
 static size_t take_header(char *bytes, size_t one, size_t count, void *arg)
 {
 	struct lw_http *http = arg;
+	size_t size = one * count, length;
 
-	(void)bytes;
-	http->header_bytes += one * count;
+	http->header_bytes += size;
 	if (http->header_bytes > MAX_HEADER_BYTES) {
 		http->error = -EMSGSIZE;
 		return 0;
 	}
-	return one * count;
+	if (http->notice != NULL) {
+		length = strlen(http->notice);
+		if (size > length && bytes[length] == ':' && strncasecmp(bytes, http->notice, length) == 0)
+			http->noticed = true;
+	}
+	return size;
 }
 
 static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *addr)
@@ -248,6 +256,20 @@ static int add(struct curl_slist **list, const char *line)
 	return 0;
 }
 
+static int add_token(struct curl_slist **list, const char *token)
+{
+	char *line;
+	int ret;
+
+	if (token == NULL)
+		return 0;
+	if (asprintf(&line, "Authorization: Bearer %s", token) < 0)
+		return -ENOMEM;
+	ret = add(list, line);
+	free(line);
+	return ret;
+}
+
 static bool set_up(struct lw_http *http, const struct lw_http_request *request, struct curl_slist *headers,
 		   struct curl_slist *addresses, long left_ms)
 {
@@ -310,6 +332,8 @@ int lw_http_perform(struct lw_http *http, const struct lw_http_request *request,
 	now = lw_now_ns();
 	http->body = NULL;
 	http->size = http->capacity = http->header_bytes = 0;
+	http->notice = request->notice;
+	http->noticed = false;
 	http->error = 0;
 	http->text[0] = '\0';
 	ret = -ETIMEDOUT;
@@ -320,6 +344,7 @@ int lw_http_perform(struct lw_http *http, const struct lw_http_request *request,
 	ret = -ENOMEM;
 	/* Nothing waits for a "100 Continue", which some servers never send. */
 	if (add(&headers, "Expect:") < 0 || add(&headers, "Content-Type: application/json") < 0 ||
+	    add_token(&headers, request->token) < 0 ||
 	    !set_up(http, request, headers, addresses, (long)((request->deadline_ns - now + 999999) / 1000000))) {
 		say(ret, "no memory", why, why_size);
 		goto out;
@@ -344,6 +369,7 @@ int lw_http_perform(struct lw_http *http, const struct lw_http_request *request,
 		answer->status = status;
 		answer->body = http->body;
 		answer->size = http->size;
+		answer->noticed = http->noticed;
 		http->body = NULL;
 	}
 out:

@@ -5,6 +5,7 @@
 #ifndef LW_META_HTTP_H
 #define LW_META_HTTP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,8 @@ struct lw_http_request {
 	const struct lw_hostport *host; /* of the URL, with its port */
 	const char *body;               /* JSON; NULL: none */
 	size_t body_size;
+	const char *token;    /* "Authorization: Bearer TOKEN"; NULL: none */
+	const char *notice;   /* name of a header to look for in the answer; NULL: none */
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC */
 };
 
@@ -25,6 +28,7 @@ struct lw_http_answer {
 	long status;
 	char *body; /* malloc'ed, with a NUL */
 	size_t size;
+	bool noticed; /* the header was there */
 };
 
 /* Opens the library. max_body: longest body taken, bytes. Any thread; may block on the file system. 0; -ENOTSUP with

@@ -48,9 +48,10 @@ struct lw_store_options {
 	uint64_t incarnation; /* whose documents are put and renewed; 0: such as carry none */
 	uint32_t lease_s;     /* 0: keys stay until they are removed */
 	uint32_t redis_db;    /* 0 .. 255 */
-	const char *user;     /* redis alone; NULL or "": none. Copied, never shown */
-	const char *password;
-	size_t max_value; /* bytes; 0: LW_STORE_VALUE_DEFAULT */
+	const char *user;     /* redis alone. NULL or "": none; all three are copied, and never shown */
+	const char *password; /* redis alone */
+	const char *token;    /* HTTP alone: the bearer token */
+	size_t max_value;     /* bytes; 0: LW_STORE_VALUE_DEFAULT */
 };
 
 enum lw_store_put {

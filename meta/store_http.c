@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTTP client: GET, PUT and DELETE of BASE?key=KEY, the key percent-encoded, as the reference's servers take them.
  *
- * PUT and DELETE have the parameters "owner" (the incarnation, 16 hex digits) and PUT "ttl" (seconds) besides. A server
- * that knows them expires keys, and answers 412 when another one owns the key; others ignore them, and for their sake
- * every guarded call looks at the value first. Some refuse to overwrite a key that contains "rpc_meta" (400): there the
- * old one is deleted, which is what the guard has allowed by then.
+ * lwmeta is told more, which the others ignore: "owner" (the incarnation that asks, 16 hex digits), "match" (act only
+ * on what that one owns, or, with "*", on anything) and "ttl" (seconds). It answers 412 when another one owns the key,
+ * and expires keys; that it does is seen by a header of its answers, and then a POST is a renewal.
+ *
+ * For the sake of the others a guarded call looks at the value first, and there is nothing to renew. Some refuse to
+ * overwrite a key that contains "rpc_meta" (400): there the old one is deleted, which the guard has allowed by then.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -18,6 +20,8 @@
 #include "meta/store_pvt.h"
 
 #define BASE_MAX 1024
+#define TOKEN_MAX 512
+#define LEASE_HEADER "Lanewise-Lease"
 #define URL_MAX (BASE_MAX + 3 * LW_STORE_KEY_MAX + 128)
 
 struct http {
@@ -26,6 +30,8 @@ struct http {
 	struct lw_hostport hp;
 	char url[BASE_MAX];
 	char name[BASE_MAX]; /* for messages: without the query, which may hold a secret */
+	char token[TOKEN_MAX];
+	bool leases; /* the server has them, as far as we know */
 };
 
 /* Everything but unreserved characters (RFC 3986) becomes %XX. */
@@ -50,13 +56,16 @@ static size_t encode(const char *key, char *to)
 	return (size_t)(at - to);
 }
 
-/* One request; *status is what the server said, whatever it is. *out may be NULL. */
+/* One request, whatever the server says to it. */
 static int ask(struct http *http, const char *method, const char *key, const char *parameters,
 	       const struct lw_store_value *body, struct lw_http_answer *answer, const struct lw_store_call *call)
 {
 	char url[URL_MAX], reason[256];
-	struct lw_http_request request = {
-		.method = method, .url = url, .host = &http->hp, .deadline_ns = call->deadline_ns};
+	struct lw_http_request request = {.method = method,
+					  .url = url,
+					  .host = &http->hp,
+					  .notice = LEASE_HEADER,
+					  .deadline_ns = call->deadline_ns};
 	size_t length =
 		(size_t)snprintf(url, sizeof(url), "%s%ckey=", http->url, strchr(http->url, '?') == NULL ? '?' : '&');
 	int ret;
@@ -67,6 +76,8 @@ static int ask(struct http *http, const char *method, const char *key, const cha
 		request.body = body->text;
 		request.body_size = body->length;
 	}
+	if (http->token[0] != '\0')
+		request.token = http->token;
 	ret = lw_http_perform(http->http, &request, answer, reason, sizeof(reason));
 	return ret == 0 ? 0 : lw_store_fail(call, ret, "%s: %s", http->name, reason);
 }
@@ -135,20 +146,36 @@ static int http_get(struct lw_store *store, const char *key, struct lw_store_val
 		return ret;
 	if (answer.status != 200)
 		return refused(http, key, &answer, call);
+	http->leases |= answer.noticed;
 	out->text = answer.body;
 	out->length = answer.size;
 	return 0;
+}
+
+/* The parameters of a change in the name of an incarnation. */
+#define PARAMETERS_MAX 128
+static void claim(uint64_t incarnation, bool anybodys, uint32_t lease_s, char text[PARAMETERS_MAX])
+{
+	char owner[24] = "";
+	int length = 0;
+
+	if (incarnation != 0)
+		snprintf(owner, sizeof(owner), "%016" PRIx64, incarnation);
+	if (lease_s != 0)
+		length = snprintf(text, PARAMETERS_MAX, "&ttl=%" PRIu32, lease_s);
+	length += snprintf(text + length, PARAMETERS_MAX - (size_t)length, "&match=%s", anybodys ? "*" : owner);
+	if (incarnation != 0)
+		snprintf(text + length, PARAMETERS_MAX - (size_t)length, "&owner=%s", owner);
 }
 
 /* DELETE in the name of an incarnation, after a look at the value. */
 static int delete_as(struct http *http, const char *key, uint64_t incarnation, const struct lw_store_call *call)
 {
 	struct lw_http_answer answer;
-	char parameters[64] = "";
+	char parameters[PARAMETERS_MAX];
 	int ret;
 
-	if (incarnation != 0)
-		snprintf(parameters, sizeof(parameters), "&owner=%016" PRIx64, incarnation);
+	claim(incarnation, false, 0, parameters);
 	ret = ask(http, "DELETE", key, parameters, NULL, &answer, call);
 	if (ret < 0)
 		return ret;
@@ -160,19 +187,14 @@ static int delete_as(struct http *http, const char *key, uint64_t incarnation, c
 
 /* PUT in our name. 0 with the server's status in *status, of which 400 and 412 are the caller's to judge; the sentence
  * for these is written. */
-static int put_once(struct http *http, const char *key, const struct lw_store_value *value, long *status,
-		    const struct lw_store_call *call)
+static int put_once(struct http *http, const char *key, const struct lw_store_value *value, enum lw_store_put how,
+		    long *status, const struct lw_store_call *call)
 {
 	struct lw_http_answer answer;
-	char parameters[96];
-	int length = 0, ret;
+	char parameters[PARAMETERS_MAX];
+	int ret;
 
-	parameters[0] = '\0';
-	if (http->base.lease_s != 0)
-		length = snprintf(parameters, sizeof(parameters), "&ttl=%u", http->base.lease_s);
-	if (http->base.incarnation != 0)
-		snprintf(parameters + length, sizeof(parameters) - (size_t)length, "&owner=%016" PRIx64,
-			 http->base.incarnation);
+	claim(http->base.incarnation, how == LW_STORE_TAKE, http->base.lease_s, parameters);
 	ret = ask(http, "PUT", key, parameters, value, &answer, call);
 	if (ret < 0)
 		return ret;
@@ -181,6 +203,7 @@ static int put_once(struct http *http, const char *key, const struct lw_store_va
 		ret = refused(http, key, &answer, call);
 		return answer.status == 400 || answer.status == 412 ? 0 : ret;
 	}
+	http->leases = answer.noticed; /* it may be another server by now */
 	free(answer.body);
 	return 0;
 }
@@ -190,22 +213,21 @@ static int belongs_to_another(const struct http *http, const char *key, const st
 	return lw_store_fail(call, -ESTALE, "%s: \"%s\" belongs to another engine", http->name, key);
 }
 
-/* Deletes what an earlier engine left, so that we can have the key: -ESTALE if that is not allowed. 0 also if it is
- * gone. */
-static int make_room(struct http *http, const char *key, enum lw_store_put how, const struct lw_store_call *call)
+/* Whether the key may be overwritten: 0 if it is gone or ours, or anybody's and may be taken; -ESTALE. */
+static int look(struct http *http, const char *key, enum lw_store_put how, uint64_t *owner,
+		const struct lw_store_call *call)
 {
 	struct lw_store_value old = {.text = NULL};
-	uint64_t owner;
+	bool held;
 	int ret = http_get(&http->base, key, &old, call);
 
+	*owner = http->base.incarnation;
 	if (ret < 0)
 		return ret == -ENOENT ? 0 : ret;
-	owner = lw_store_owner(old.text, old.length);
+	held = lw_store_held(old.text, old.length, http->base.incarnation);
+	*owner = lw_store_owner(old.text, old.length);
 	free(old.text);
-	if (owner != http->base.incarnation && how != LW_STORE_TAKE)
-		return belongs_to_another(http, key, call);
-	ret = delete_as(http, key, owner, call);
-	return ret == -ENOENT ? 0 : ret;
+	return held || how == LW_STORE_TAKE ? 0 : belongs_to_another(http, key, call);
 }
 
 static int http_put(struct lw_store *store, const char *key, const char *text, size_t length, enum lw_store_put how,
@@ -213,54 +235,68 @@ static int http_put(struct lw_store *store, const char *key, const char *text, s
 {
 	const struct lw_store_value value = {.text = (char *)text, .length = length};
 	struct http *http = (struct http *)store;
-	struct lw_store_value old = {.text = NULL};
-	bool held;
+	uint64_t owner;
 	long status = 0;
-	int ret;
+	int ret = 0;
 
-	if (how != LW_STORE_TAKE) {
-		ret = http_get(store, key, &old, call);
-		if (ret < 0 && ret != -ENOENT)
-			return ret;
-		if (ret == 0) {
-			held = lw_store_held(old.text, old.length, store->incarnation);
-			free(old.text);
-			if (!held)
-				return belongs_to_another(http, key, call);
-		}
-	}
-	ret = put_once(http, key, &value, &status, call);
-	if (ret < 0 || is_success(status))
-		return ret;
-	if (status == 412 && how != LW_STORE_TAKE)
-		return -ESTALE;
-	if (status == 400 && strstr(key, "rpc_meta") == NULL) /* it is something else that the server does not like */
-		return -EINVAL;
-	ret = make_room(http, key, how, call);
+	if (how != LW_STORE_TAKE && !http->leases)
+		ret = look(http, key, how, &owner, call);
 	if (ret == 0)
-		ret = put_once(http, key, &value, &status, call);
+		ret = put_once(http, key, &value, how, &status, call);
+	if (ret == 0 && status == 400 && strstr(key, "rpc_meta") != NULL) {
+		ret = look(http, key, how, &owner, call);
+		if (ret == 0)
+			ret = delete_as(http, key, owner, call);
+		if (ret == 0 || ret == -ENOENT)
+			ret = put_once(http, key, &value, how, &status, call);
+	}
 	if (ret < 0 || is_success(status))
 		return ret;
 	return status == 412 ? -ESTALE : -EINVAL;
 }
 
-/* The value again: that is a new lease where there are leases. */
+/* 0: renewed; 1: there is nothing like that here. */
+static int post(struct http *http, const char *key, const struct lw_store_call *call)
+{
+	struct lw_http_answer answer;
+	char parameters[PARAMETERS_MAX];
+	int ret;
+
+	claim(http->base.incarnation, false, http->base.lease_s, parameters);
+	ret = ask(http, "POST", key, parameters, NULL, &answer, call);
+	if (ret < 0)
+		return ret;
+	if (answer.status == 405 || answer.status == 501) {
+		http->leases = false; /* another server by now */
+		free(answer.body);
+		return 1;
+	}
+	if (answer.status != 200)
+		return refused(http, key, &answer, call);
+	free(answer.body);
+	return 0;
+}
+
 static int http_renew(struct lw_store *store, const char *key, const struct lw_store_call *call)
 {
 	struct http *http = (struct http *)store;
-	struct lw_store_value value = {.text = NULL};
-	long status = 0;
-	int ret = http_get(store, key, &value, call);
+	int ret = 1;
 
-	if (ret < 0)
-		return ret;
-	if (!lw_store_held(value.text, value.length, store->incarnation))
-		ret = belongs_to_another(http, key, call);
-	else if (store->lease_s != 0)
-		ret = put_once(http, key, &value, &status, call);
-	free(value.text);
-	/* 400: it never overwrites, so it has no leases either. */
-	return ret == 0 && status == 412 ? -ESTALE : ret;
+	if (store->lease_s != 0 && http->leases)
+		ret = post(http, key, call);
+	if (ret == 1) {
+		struct lw_store_value value = {.text = NULL};
+
+		ret = http_get(store, key, &value, call);
+		if (ret < 0)
+			return ret;
+		if (!lw_store_held(value.text, value.length, store->incarnation))
+			ret = belongs_to_another(http, key, call);
+		else if (store->lease_s != 0 && http->leases) /* as we have just learned */
+			ret = post(http, key, call);
+		free(value.text);
+	}
+	return ret < 0 ? ret : 0;
 }
 
 static int http_remove(struct lw_store *store, const char *key, uint64_t incarnation, const struct lw_store_call *call)
@@ -324,10 +360,25 @@ static int parse_url(struct http *http, const char *url, const char *rest, const
 	return 0;
 }
 
+static int take_token(struct http *http, const char *token, const struct lw_store_call *call)
+{
+	size_t length = token != NULL ? strlen(token) : 0, i;
+
+	if (length >= sizeof(http->token))
+		return lw_store_fail(call, -EINVAL, "the token has more than %d bytes", TOKEN_MAX - 1);
+	for (i = 0; i < length; i++)
+		if ((unsigned char)token[i] <= ' ' || (unsigned char)token[i] >= 0x7f)
+			return lw_store_fail(call, -EINVAL, "the token has other than printable characters");
+	if (length > 0)
+		memcpy(http->token, token, length + 1);
+	return 0;
+}
+
 static void http_close(struct lw_store *store)
 {
 	struct http *http = (struct http *)store;
 
+	explicit_bzero(http->token, sizeof(http->token));
 	lw_http_close(http->http);
 	free(http);
 }
@@ -341,6 +392,8 @@ static int http_open(const char *url, const char *rest, const struct lw_store_op
 	if (http == NULL)
 		return lw_store_fail(call, -ENOMEM, "no memory for the HTTP client");
 	ret = parse_url(http, url, rest, call);
+	if (ret == 0)
+		ret = take_token(http, options->token, call);
 	if (ret == 0)
 		ret = lw_http_open(options->max_value, &http->http, call->why, call->why_size);
 	if (ret < 0) {

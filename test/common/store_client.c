@@ -99,7 +99,7 @@ static int ride_once(struct lw_store *store, struct rider *rider, const char *ke
 
 	if (ret == 0)
 		ret = lw_store_get(store, key, STORM_TIMEOUT_MS, &got, &length, rider->why, WHY);
-	if (ret < 0)
+	if (ret < 0 || got == NULL)
 		return ret;
 	if (length != (size_t)size || memcmp(got, value, length) != 0) {
 		snprintf(rider->why, WHY, "thread %u got %.100s", rider->id, got);
@@ -183,6 +183,7 @@ static int open_store(char **words, struct lw_store **store, char *why)
 						 .lease_s = number(words[3]),
 						 .user = words[4],
 						 .password = words[5],
+						 .token = words[5],
 						 .redis_db = number(words[6]),
 						 .max_value = number(words[7])};
 

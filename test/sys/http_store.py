@@ -3,7 +3,7 @@
 
 plain   overwrites, and answers 200 to DELETE whatever was there
 strict  refuses to overwrite a key with "rpc_meta" in it, and answers 404 to DELETE of what is not there
-leases  knows the parameters ttl and owner
+leases  knows the parameters ttl, owner and match, and POST, as lwmeta does
 
 A key "status/N" is answered with N, and its body is then the word "told".
 """
@@ -22,8 +22,10 @@ VALUES = {}  # key: (bytes, owner, end of its lease)
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def reply(self, status, body=b""):
+    def reply(self, status, body=b"", lease=None):
         self.send_response(status)
+        if lease is not None:
+            self.send_header("Lanewise-Lease", f"{lease - time.monotonic():.1f}")
         self.send_header("Content-Type", "application/json; charset=utf-8")
         if status != 204:
             self.send_header("Content-Length", str(len(body)))
@@ -56,9 +58,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             del VALUES[key]
             value = owner = None
         if self.command == "GET":
-            return (404, b"metadata not found") if value is None else (200, value)
-        if KIND == "leases" and value is not None and owner != query.get("owner"):
-            return 412, b"another owner"
+            return (404, b"metadata not found") if value is None else (200, value, end)
+        if KIND == "leases" and value is not None:
+            match = query.get("match", owner if owner == query.get("owner") or owner is None else None)
+            if match not in ("*", owner or ""):
+                return 412, b"metadata is held by another owner"
+        if self.command == "POST":
+            if value is None:
+                return 404, b"metadata not found"
+            VALUES[key] = (value, owner, self.end_of_lease(query))
+            return 200, b"metadata renewed", VALUES[key][2]
         if self.command == "DELETE":
             if value is None and KIND != "plain":
                 return 404, b"metadata not found"
@@ -66,11 +75,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return 200, b"metadata deleted"
         if KIND == "strict" and value is not None and "rpc_meta" in key:
             return 400, b"Duplicate rpc_meta key not allowed"
-        end = time.monotonic() + int(query["ttl"]) if KIND == "leases" and "ttl" in query else None
-        VALUES[key] = (body, query.get("owner"), end)
-        return 200, b"metadata updated"
+        VALUES[key] = (body, query.get("owner"), self.end_of_lease(query))
+        return 200, b"metadata updated", VALUES[key][2]
+
+    def end_of_lease(self, query):
+        return time.monotonic() + int(query["ttl"]) if KIND == "leases" and "ttl" in query else None
 
     do_GET = do_PUT = do_DELETE = handle_any
+    if KIND == "leases":
+        do_POST = handle_any
 
 
 class Server(http.server.ThreadingHTTPServer):

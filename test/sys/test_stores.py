@@ -21,6 +21,7 @@ EPROTO, EMSGSIZE, ETIMEDOUT, ECONNREFUSED, ESTALE = 71, 90, 110, 111, 116
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.join(os.environ["LW_BUILD_DIR"], "test/unit/test_store")
 PATIENCE = 15  # seconds for whatever has to happen
+LWMETA = os.path.join(os.environ["LW_BUILD_DIR"], "lwmeta")
 OURS, THEIRS = 0x0123456789ABCDEF, 0xFEDCBA9876543210
 LONG_MS, SHORT_MS = 15000, 400
 LEASE = 2
@@ -252,14 +253,22 @@ class LeaseHttp(Http):
     expires = True
 
 
+class Lwmeta(Http):
+    needs = (LWMETA,)
+    expires = keeps_data = True
+
+    def command(self):
+        return [LWMETA, "--port", str(self.port), "--file", f"{self.folder}/file", *self.arguments]
+
+
 class Case(unittest.TestCase):
     Server = None
 
     @classmethod
     def setUpClass(cls):
-        missing = [name for name in cls.Server.needs if shutil.which(name) is None]
+        missing = [os.path.basename(name) for name in cls.Server.needs if shutil.which(name) is None]
         if missing:
-            raise unittest.SkipTest(f"{', '.join(missing)} not installed")
+            raise unittest.SkipTest(f"{', '.join(missing)}: not installed, or not built")
 
     def client(self, *arguments, **options):
         client = Client(*arguments, **options)
@@ -470,6 +479,24 @@ class OnLeaseHttp(Suite, Case):
     Server = LeaseHttp
 
 
+class OnLwmeta(Suite, Case):
+    Server = Lwmeta
+
+    def test_token(self):
+        server = self.server("--token-file", self.token_file("secret-token"))
+        self.fails(EACCES, self.client(server.url).put("a"), "401")
+        self.fails(EACCES, self.client(server.url, password="other").get("a"), "401")
+        self.ok(self.client(server.url, password="secret-token").put("a"))
+        self.fails(EINVAL, self.client(server.url, password="two words").opened, "token")
+
+    def token_file(self, token):
+        path = os.path.join(tempfile.mkdtemp(prefix="lanewise-store-"), "token")
+        self.addCleanup(shutil.rmtree, os.path.dirname(path))
+        with open(path, "w", encoding="ascii") as file:
+            file.write(token + "\n")
+        return path
+
+
 class EtcdAlone(Case):
     Server = Etcd
 
@@ -600,7 +627,8 @@ class HttpAlone(Case):
         self.fails(EINVAL, self.client(f"http://u:secret@127.0.0.1:{server.port}/").opened)
 
 
-CASES = ("OnEtcd", "OnRedis", "OnHttp", "OnStrictHttp", "OnLeaseHttp", "EtcdAlone", "RedisAlone", "HttpAlone")
+CASES = ("OnEtcd", "OnRedis", "OnHttp", "OnStrictHttp", "OnLeaseHttp", "OnLwmeta")
+CASES += ("EtcdAlone", "RedisAlone", "HttpAlone")
 
 
 def run_one():
@@ -624,7 +652,7 @@ def run_all():
     for name, process in zip(CASES, runs):
         output = process.communicate()[0]
         results.append(process.returncode)
-        print(f"{name}: {'ok' if process.returncode == 0 else output}")
+        print(f"{name}: {'ok' if process.returncode == 0 else output.strip()}")
     if all(code in (0, 77) for code in results):
         return 77 if all(results) else 0
     return 1
