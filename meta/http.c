@@ -219,13 +219,23 @@ static int from_curl(CURLcode code, long os_error)
 	}
 }
 
-/* "host:port:address,...", by which curl is told what it would look up. NULL for a host in digits. */
+static int add(struct curl_slist **list, const char *line)
+{
+	struct curl_slist *longer = list_append(*list, line);
+
+	if (longer == NULL)
+		return -ENOMEM;
+	*list = longer;
+	return 0;
+}
+
+/* "host:port:address,...", by which curl is told what it would look up itself. None for a host in digits. */
 static int resolve(const struct lw_http_request *request, uint64_t now, struct curl_slist **list)
 {
 	struct in_addr in;
 	struct lw_addrs addrs;
 	char text[LW_NAME_MAX + 8 * (INET6_ADDRSTRLEN + 16)], address[INET6_ADDRSTRLEN + 16];
-	size_t length;
+	size_t length, host_length;
 	uint32_t i;
 	int ret;
 
@@ -235,6 +245,7 @@ static int resolve(const struct lw_http_request *request, uint64_t now, struct c
 	ret = lw_hostport_resolve(request->host, (uint32_t)((request->deadline_ns - now) / 1000000), &addrs);
 	if (ret < 0)
 		return ret;
+	host_length = strlen(request->host->host);
 	length = (size_t)snprintf(text, sizeof(text), "%s:%u:", request->host->host, request->host->port);
 	for (i = 0; i < addrs.count && length < sizeof(text); i++) {
 		lw_sockaddr_set_port(&addrs.addr[i], 0);
@@ -242,18 +253,16 @@ static int resolve(const struct lw_http_request *request, uint64_t now, struct c
 		*strrchr(address, ':') = '\0'; /* the port */
 		length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", i == 0 ? "" : ",", address);
 	}
-	*list = list_append(NULL, text);
-	return *list == NULL ? -ENOMEM : 0;
-}
-
-static int add(struct curl_slist **list, const char *line)
-{
-	struct curl_slist *longer = list_append(*list, line);
-
-	if (longer == NULL)
-		return -ENOMEM;
-	*list = longer;
-	return 0;
+	ret = add(list, text);
+	if (ret == 0 && request->host->host[host_length - 1] == '.') { /* which some versions drop */
+		memmove(text + host_length - 1, text + host_length, strlen(text + host_length) + 1);
+		ret = add(list, text);
+	}
+	if (ret < 0) {
+		list_free(*list);
+		*list = NULL;
+	}
+	return ret;
 }
 
 static int add_token(struct curl_slist **list, const char *token)

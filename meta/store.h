@@ -83,7 +83,7 @@ int lw_store_put(struct lw_store *store, const char *key, const char *value, siz
 int lw_store_renew(struct lw_store *store, const char *key, uint32_t timeout_ms, char *why, size_t why_size);
 
 /* Removes the key if it carries that incarnation (0: if it carries none), which need not be the store's: so the keys of
- * a dead engine are purged. */
+ * a dead engine are purged. -ENOENT: it is gone, be it by a first try whose answer was lost. */
 int lw_store_remove(struct lw_store *store, const char *key, uint64_t incarnation, uint32_t timeout_ms, char *why,
 		    size_t why_size);
 

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -120,6 +121,7 @@ void script_start(struct script *script)
 {
 	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t size = sizeof(addr);
+	sigset_t all, old;
 
 	atomic_init(&script->connections, 0);
 	script->stop_fd = eventfd(0, EFD_CLOEXEC);
@@ -129,7 +131,10 @@ void script_start(struct script *script)
 	assert_int_equal(listen(script->fd, 16), 0);
 	assert_int_equal(getsockname(script->fd, (struct sockaddr *)&addr, &size), 0);
 	script->port = ntohs(addr.sin_port);
+	sigfillset(&all); /* the test's signals are for the client */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
 	assert_int_equal(pthread_create(&script->thread, NULL, run, script), 0);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 void script_stop(struct script *script)

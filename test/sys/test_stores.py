@@ -220,6 +220,7 @@ class Redis(Server):
 
 
 class Http(Server):
+    needs = ("curl",)
     kind = "plain"
     keeps_data = False
     expires = False
@@ -231,17 +232,15 @@ class Http(Server):
     def url(self):
         return f"http://127.0.0.1:{self.port}/metadata"
 
-    def ask(self, method, key, body=None):
-        address = f"{self.url}?key={urllib.parse.quote(key, safe='')}"
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(urllib.request.Request(address, body, method=method), timeout=PATIENCE) as answer:
-            return answer.read()
+    def curl(self, key, *words, stdin=None):
+        return self.run("curl", "-sf", "--noproxy", "*", *words, f"{self.url}?key={urllib.parse.quote(key, safe='')}",
+                        stdin=stdin)  # fmt: skip
 
     def read(self, key):
-        return self.ask("GET", key).decode()
+        return self.curl(key).decode()
 
     def write(self, key, text):
-        self.ask("PUT", key, text.encode())
+        self.curl(key, "-X", "PUT", "--data-binary", "@-", stdin=text.encode())
 
 
 class StrictHttp(Http):
@@ -254,7 +253,7 @@ class LeaseHttp(Http):
 
 
 class Lwmeta(Http):
-    needs = (LWMETA,)
+    needs = (LWMETA, "curl")
     expires = keeps_data = True
 
     def command(self):
@@ -624,7 +623,30 @@ class HttpAlone(Case):
         self.fails(ENOENT, self.client(root).get("a"), "wrong path")
         for base in ("/met adata", "/metadata#x"):
             self.fails(EINVAL, self.client(root + base).opened)
+        self.fails(EPROTO, self.client(f"https://127.0.0.1:{server.port}/metadata").get("a"))
         self.fails(EINVAL, self.client(f"http://u:secret@127.0.0.1:{server.port}/").opened)
+
+    def test_certificate_that_nobody_vouches_for(self):
+        if shutil.which("openssl") is None:
+            raise unittest.SkipTest("openssl: not installed")
+        folder = tempfile.mkdtemp(prefix="lanewise-store-")
+        self.addCleanup(shutil.rmtree, folder)
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "1"]
+            + ["-keyout", f"{folder}/key", "-out", f"{folder}/cert"],
+            check=True,
+            capture_output=True,
+        )
+        port = free_port()
+        with subprocess.Popen(
+            ["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-key", f"{folder}/key", "-cert", f"{folder}/cert"]
+            + ["-www", "-quiet"],
+            stdin=subprocess.DEVNULL,
+        ) as server:
+            client = self.client(f"https://127.0.0.1:{port}/metadata")
+            self.assertTrue(eventually(lambda: client.get("a").error != ECONNREFUSED))
+            self.fails(EPROTO, client.get("a"), "ertificate")
+            server.kill()
 
 
 CASES = ("OnEtcd", "OnRedis", "OnHttp", "OnStrictHttp", "OnLeaseHttp", "OnLwmeta")

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +30,15 @@
 #define MAX_VALUE 100000
 #define OK_HEAD "HTTP/1.1 200 OK\r\nContent-Length: "
 #define CLOSED_HEAD "HTTP/1.1 200 OK\r\n\r\n"
+
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#define WITH_TSAN 1
+#endif
+#endif
+#ifdef __SANITIZE_THREAD__
+#define WITH_TSAN 1
+#endif
 
 static char why[400];
 
@@ -257,6 +267,97 @@ static void test_get_nobody_listens_or_no_time_is_told_at_once(void **state)
 	}
 }
 
+/* A short and right answer of each kind. */
+static const char *const short_answers[][2] = {
+	{"http", "HTTP/1.0 200 OK\r\n\r\n{}"},
+	{"etcd", "HTTP/1.0 200 OK\r\n\r\n{\"kvs\":[]}"},
+	{"redis", "$2\r\n{}\r\n"},
+};
+
+static void on_alarm(int number)
+{
+	(void)number;
+}
+
+static void test_get_signals_every_millisecond_change_nothing(void **state)
+{
+	const struct itimerval often = {.it_interval.tv_usec = 1000, .it_value.tv_usec = 1000},
+			       never = {.it_value.tv_sec = 0};
+	const struct sigaction action = {.sa_handler = on_alarm};
+	struct sigaction old;
+	struct lw_store *store;
+	size_t i;
+	int ret;
+
+	(void)state;
+	sigaction(SIGALRM, &action, &old);
+	for (i = 0; i < 3; i++) {
+		struct script script = {.manner = SCRIPT_DRIP, .answer = short_answers[i][1]};
+
+		script.size = strlen(script.answer);
+		if (i < 2) /* the end of the connection is that of the answer */
+			script.manner = SCRIPT_CLOSE;
+		script_start(&script);
+		store = open_store(short_answers[i][0], script.port);
+		setitimer(ITIMER_REAL, &often, NULL);
+		ret = get(store, "k", 10000);
+		setitimer(ITIMER_REAL, &never, NULL);
+		assert_int_equal(ret, i == 1 ? -ENOENT : 0);
+		lw_store_close(store);
+		script_stop(&script);
+	}
+	/* And they don't end a wait before its time. */
+	for (i = 0; i < 3; i++) {
+		struct script script = {.answer = ""};
+		uint64_t begin_ns;
+
+		script_start(&script);
+		store = open_store(short_answers[i][0], script.port);
+		setitimer(ITIMER_REAL, &often, NULL);
+		begin_ns = lw_now_ns();
+		ret = get(store, "k", SHORT_MS);
+		setitimer(ITIMER_REAL, &never, NULL);
+		assert_int_equal(ret, -ETIMEDOUT);
+		assert_in_range((lw_now_ns() - begin_ns) / 1000000, SHORT_MS - 5, SHORT_MS + SLACK_MS);
+		lw_store_close(store);
+		script_stop(&script);
+	}
+	sigaction(SIGALRM, &old, NULL);
+}
+
+static void test_get_host_by_name_reaches_the_address_that_listens(void **state)
+{
+	const struct lw_store_options options = ours();
+	struct lw_store *store;
+	char url[64];
+	size_t i;
+	int ret;
+
+	(void)state;
+#ifdef WITH_TSAN
+	print_message("skipped: ThreadSanitizer crashes in threads of getaddrinfo_a\n");
+	skip();
+#endif
+	for (i = 0; i < 3; i++) {
+		struct script script = {.manner = SCRIPT_CLOSE, .answer = short_answers[i][1]};
+
+		script.size = strlen(script.answer);
+		script_start(&script);
+		snprintf(url, sizeof(url), "%s://localhost:%u", short_answers[i][0], script.port);
+		assert_int_equal(lw_store_open(url, &options, &store, why, sizeof(why)), 0);
+		ret = get(store, "k", 10000);
+		if (ret != (i == 1 ? -ENOENT : 0))
+			fail_msg("%s gives %d: %s", url, ret, why);
+		lw_store_close(store);
+		script_stop(&script);
+		snprintf(url, sizeof(url), "%s://no-such-host.invalid:1", short_answers[i][0]);
+		assert_int_equal(lw_store_open(url, &options, &store, why, sizeof(why)), 0);
+		ret = get(store, "k", SHORT_MS);
+		assert_true(ret == -EHOSTUNREACH || ret == -ETIMEDOUT);
+		lw_store_close(store);
+	}
+}
+
 static void test_connection_is_kept_and_made_again_when_it_was_closed(void **state)
 {
 	static const char *const answers[][2] = {{"http", OK_HEAD "2\r\n\r\n{}"}, {"redis", "$2\r\n{}\r\n"}};
@@ -361,6 +462,8 @@ int main(void)
 		cmocka_unit_test(test_etcd_every_answer_has_its_error),
 		cmocka_unit_test(test_redis_every_answer_has_its_error),
 		cmocka_unit_test(test_get_nobody_listens_or_no_time_is_told_at_once),
+		cmocka_unit_test(test_get_signals_every_millisecond_change_nothing),
+		cmocka_unit_test(test_get_host_by_name_reaches_the_address_that_listens),
 		cmocka_unit_test(test_connection_is_kept_and_made_again_when_it_was_closed),
 		cmocka_unit_test(test_forked_child_leaves_the_connection_to_its_parent),
 		cmocka_unit_test(test_put_reset_while_sending_raises_no_signal),
