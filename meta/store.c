@@ -46,13 +46,6 @@ const char *lw_store_quote(const char *bytes, size_t length, char *text, size_t 
 	return text;
 }
 
-uint32_t lw_store_left_ms(uint64_t deadline_ns)
-{
-	uint64_t now = lw_now_ns();
-
-	return now >= deadline_ns ? 0 : (uint32_t)((deadline_ns - now + 999999) / 1000000);
-}
-
 /* Owners --------------------------------------------------------------------------------------------------------------
  */
 

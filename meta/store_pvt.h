@@ -83,7 +83,4 @@ bool lw_store_held(const char *value, size_t length, uint64_t incarnation);
 /* A copy of bytes that came from outside, for a sentence: printable, at most size - 1 of them. Returns text. */
 const char *lw_store_quote(const char *bytes, size_t length, char *text, size_t size);
 
-/* Whole milliseconds until the deadline, rounded up; 0: it has passed. */
-uint32_t lw_store_left_ms(uint64_t deadline_ns);
-
 #endif

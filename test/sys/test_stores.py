@@ -433,6 +433,8 @@ class Suite:
             self.fails(ETIMEDOUT, answer, str(server.port))
             self.assertLess(answer.seconds, SHORT_MS / 1000 + 1)
         self.fails(ETIMEDOUT, self.client(server.url).put("c", timeout=SHORT_MS))
+        big = self.client(server.url, incarnation=0)
+        self.fails(ETIMEDOUT, big.ask("fill", "c", 10000000, SHORT_MS))  # more than the sockets take in between
         server.thaw()
         self.assertEqual(self.ok(client.get("b")), document(OURS, "b"))  # not the answer to an older question
 
@@ -674,7 +676,10 @@ def run_all():
     for name, process in zip(CASES, runs):
         output = process.communicate()[0]
         results.append(process.returncode)
-        print(f"{name}: {'ok' if process.returncode == 0 else output.strip()}")
+        lines = output.strip().splitlines()
+        if process.returncode in (0, 77):
+            lines = [line for line in lines if line.startswith("skipped: ")]
+        print(f"{name}: {process.returncode}", *lines, sep="\n  ")
     if all(code in (0, 77) for code in results):
         return 77 if all(results) else 0
     return 1
