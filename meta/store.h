@@ -62,11 +62,14 @@ enum lw_store_put {
 /* Whether url is the word P2PHANDSHAKE: no store, peers ask each other. Any thread. */
 bool lw_store_is_p2p(const char *url);
 
-/* Makes the client of a store; the store itself is first asked by the first call. url:
- *   etcd://HOST[:PORT][,HOST[:PORT]...]   several endpoints of one cluster, tried in turn; HOST:PORT[,...] means the
- * same redis://HOST[:PORT] http://HOST[:PORT]/PATH, https://...  the key is added as the parameter "key" Default ports:
- * 2379, 6379, 80, 443. May block on the file system, for the library. Any thread. 0; -EINVAL a wrong URL or option;
- * -ENOTSUP the library is missing; -ENOMEM. why tells what is accepted. */
+/* Makes the client of a store; the store itself is first asked by the first call. url is one of
+ *
+ *   etcd://HOST[:PORT][,HOST[:PORT]...]   endpoints of one cluster, tried in turn; also HOST:PORT[,...]
+ *   redis://HOST[:PORT]
+ *   http://HOST[:PORT]/PATH, https://...  the key is added as the parameter "key"
+ *
+ * with the default ports 2379, 6379, 80 and 443. May block on the file system, for the library. Any thread. 0; -EINVAL
+ * a wrong URL or option; -ENOTSUP the library is missing; -ENOMEM. why tells what is accepted. */
 int lw_store_open(const char *url, const struct lw_store_options *options, struct lw_store **out, char *why,
 		  size_t why_size);
 
