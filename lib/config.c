@@ -13,6 +13,7 @@
 
 #include "lib/error.h"
 #include "lib/log.h"
+#include "meta/json.h"
 #include "meta/matrix.h"
 
 #define ENV_PREFIX "LW_"
@@ -641,7 +642,7 @@ static bool add_key(cJSON *array, const struct lw_config *config, const struct l
 int lw_config_json(const struct lw_config *config, char **out)
 {
 	struct lw_config defaults;
-	char why[WHY_BYTES], *text = NULL, *copy = NULL;
+	char why[WHY_BYTES];
 	bool ok = true;
 	cJSON *array;
 	size_t i;
@@ -653,15 +654,9 @@ int lw_config_json(const struct lw_config *config, char **out)
 	for (i = 0; i < KEY_COUNT && ok; i++)
 		ok = set_key(&defaults, &keys[i], keys[i].def, LW_SOURCE_DEFAULT, why) == 0 &&
 		     add_key(array, config, &defaults, &keys[i]);
-	if (ok)
-		text = cJSON_PrintUnformatted(array);
-	if (text != NULL)
-		copy = strdup(
-			text); /* the host may have given cJSON another allocator; ours is to be freed with free() */
-	cJSON_free(text);
-	cJSON_Delete(array);
-	if (copy == NULL)
+	if (!ok) {
+		cJSON_Delete(array);
 		return -ENOMEM;
-	*out = copy;
-	return 0;
+	}
+	return lw_json_text(array, out);
 }

@@ -9,6 +9,7 @@
 #include "lib/engine.h"
 #include "lib/error.h"
 #include "lib/host.h"
+#include "meta/json.h"
 
 int lw_engine_config_json(const struct lw_engine *engine, char **out)
 {
@@ -80,8 +81,7 @@ int lw_engine_info_json(struct lw_engine *engine, char **out)
 	cJSON_AddNumberToObject(host, "eal_lcores", facts.lcores);
 	cJSON_AddBoolToObject(host, "hugepages", engine->task_pages.huge);
 	cJSON_AddBoolToObject(host, "membarrier", lw_fence_asymmetric);
-	*out = cJSON_PrintUnformatted(info);
-	cJSON_Delete(info);
+	error = lw_json_text(info, out);
 	lw_engine_leave(engine);
-	return *out != NULL ? 0 : lw_fail(-ENOMEM, "no memory for the report");
+	return error == 0 ? 0 : lw_fail(error, "no memory for the report");
 }

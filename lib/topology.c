@@ -13,6 +13,7 @@
 #include "lib/engine.h"
 #include "lib/error.h"
 #include "lib/log.h"
+#include "meta/json.h"
 #include "meta/topology.h"
 
 #define WHY_BYTES 320
@@ -117,24 +118,15 @@ static int report(const struct lw_engine *engine, char **out)
 	const struct lw_matrix *matrix = NULL;
 	struct lw_topology *topology = NULL;
 	const char *source = NULL;
-	char *text = NULL, *copy = NULL;
 	cJSON *json = NULL;
 
 	if (made != NULL && lw_topology_discover(&opts, &topology) == 0 &&
 	    report_matrix(engine, topology, made, &matrix, &source) == 0)
 		json = lw_topology_write(topology, matrix, source);
-	if (json != NULL)
-		text = cJSON_PrintUnformatted(json);
-	if (text != NULL)
-		copy = strdup(
-			text); /* the host may have given cJSON another allocator; ours is to be freed with free() */
-	cJSON_free(text);
-	cJSON_Delete(json);
 	lw_topology_free(topology);
 	lw_matrix_free(made);
-	if (copy == NULL)
+	if (lw_json_text(json, out) != 0)
 		return lw_fail(-ENOMEM, "no memory for the topology");
-	*out = copy;
 	return 0;
 }
 

@@ -60,33 +60,11 @@ void lw_ctrl_end_calls(struct lw_ctrl *ctrl, int error)
 		end(ctrl, lw_container(ctrl->calls.next, struct call, link), error, NULL, 0);
 }
 
-/* The error of a system call as one of those that lw_ctrl_call_async announces. */
-static int announced(int error)
-{
-	switch (error) {
-	case ECONNREFUSED:
-	case ETIMEDOUT:
-	case EMFILE:
-	case ENOMEM:
-		return -error;
-	case ENFILE:
-		return -EMFILE;
-	case ENOBUFS:
-	case ENOSPC:
-		return -ENOMEM;
-	case ECONNRESET:
-	case EPIPE:
-		return -ECONNRESET;
-	default:
-		return -EHOSTUNREACH;
-	}
-}
-
 /* Of several addresses' errors "unreachable" says least: often it is the other address family that this host lacks. */
 static void address_failed(struct lw_ctrl *ctrl, struct call *call, int error)
 {
 	if (call->error == 0 || call->error == -EHOSTUNREACH)
-		call->error = announced(error);
+		call->error = lw_socket_error(error);
 	lw_ctrl_io_close(ctrl, call->fd);
 	call->fd = -1;
 }
@@ -144,20 +122,6 @@ static void on_timer(struct lw_ctrl *ctrl, struct lw_ctrl_timer *timer)
 	}
 }
 
-/* A connect to a local port of the ephemeral range on which nobody listens may meet itself: the kernel can choose that
- * very port as ours. We would read our own request as the answer. */
-static bool met_itself(int fd)
-{
-	struct sockaddr_storage own, peer;
-	socklen_t own_size = sizeof(own), peer_size = sizeof(peer);
-
-	memset(&own, 0, sizeof(own));
-	memset(&peer, 0, sizeof(peer));
-	return getsockname(fd, (struct sockaddr *)&own, &own_size) == 0 &&
-	       getpeername(fd, (struct sockaddr *)&peer, &peer_size) == 0 && own_size == peer_size &&
-	       memcmp(&own, &peer, own_size) == 0;
-}
-
 static void send_request(struct lw_ctrl *ctrl, struct call *call)
 {
 	int ret = lw_ctrl_send(call->fd, call->frame, call->frame_size, &call->sent);
@@ -167,7 +131,7 @@ static void send_request(struct lw_ctrl *ctrl, struct call *call)
 		ret = lw_ctrl_io_change(ctrl, &call->io, call->fd, EPOLLIN);
 	}
 	if (ret < 0)
-		end(ctrl, call, announced(-ret), NULL, 0);
+		end(ctrl, call, lw_socket_error(-ret), NULL, 0);
 }
 
 static void connected(struct lw_ctrl *ctrl, struct call *call)
@@ -177,7 +141,7 @@ static void connected(struct lw_ctrl *ctrl, struct call *call)
 
 	if (getsockopt(call->fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
 		error = errno;
-	if (error == 0 && met_itself(call->fd))
+	if (error == 0 && lw_socket_met_itself(call->fd))
 		error = ECONNREFUSED;
 	if (error != 0) {
 		address_failed(ctrl, call, error);
@@ -216,7 +180,7 @@ static void receive(struct lw_ctrl *ctrl, struct call *call)
 		if (part < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return;
 		if (part < 0)
-			ret = announced(errno);
+			ret = lw_socket_error(errno);
 		else if (part == 0)
 			ret = -ECONNRESET; /* closed before the reply was whole */
 		else

@@ -6,7 +6,6 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include <lanewise/types.h>
 
 #include "meta/descriptor.h"
+#include "meta/json.h"
 
 #define MAX_TEXT_BYTES 134217728u /* the longest frame that can be set */
 #define MAX_DEPTH 16
@@ -203,42 +203,24 @@ int lw_desc_encode(const struct lw_desc *desc, char **text, size_t *length)
 /* Reading -------------------------------------------------------------------------------------------------------------
  */
 
-/* The why of one decode. */
-struct why {
-	char *text;
-	size_t size;
-};
-
-__attribute__((format(printf, 2, 3))) static int bad(const struct why *why, const char *format, ...)
-{
-	va_list args;
-
-	if (why->size > 0) {
-		va_start(args, format);
-		vsnprintf(why->text, why->size, format, args);
-		va_end(args);
-	}
-	return -EPROTO;
-}
-
 /* Bounds what the parser, which recurses and allocates a node a value, can be made to do. It also refuses what the
  * parser would let through: control bytes, and NULs that would cut a text short. */
-static int scan(const char *text, size_t length, const struct why *why)
+static int scan(const char *text, size_t length, const struct lw_why *why)
 {
 	size_t depth = 0, values = 0, i;
 	bool in_string = false;
 
 	if (length > MAX_TEXT_BYTES)
-		return bad(why, "the document has %zu bytes, more than %u", length, MAX_TEXT_BYTES);
+		return lw_bad(why, "the document has %zu bytes, more than %u", length, MAX_TEXT_BYTES);
 	for (i = 0; i < length; i++) {
 		unsigned char c = (unsigned char)text[i];
 
 		if (c == '\0' || (in_string && c < 0x20))
-			return bad(why, "not JSON: a control byte at byte %zu", i);
+			return lw_bad(why, "not JSON: a control byte at byte %zu", i);
 		if (in_string) {
 			if (c == '\\') {
 				if (length - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0)
-					return bad(why, "a NUL inside a text at byte %zu", i);
+					return lw_bad(why, "a NUL inside a text at byte %zu", i);
 				i++;
 			} else if (c == '"') {
 				in_string = false;
@@ -253,12 +235,12 @@ static int scan(const char *text, size_t length, const struct why *why)
 		case '[':
 			values++;
 			if (++depth > MAX_DEPTH)
-				return bad(why, "nested deeper than %d levels", MAX_DEPTH);
+				return lw_bad(why, "nested deeper than %d levels", MAX_DEPTH);
 			break;
 		case '}':
 		case ']':
 			if (depth-- == 0)
-				return bad(why, "not JSON: an unmatched '%c' at byte %zu", c, i);
+				return lw_bad(why, "not JSON: an unmatched '%c' at byte %zu", c, i);
 			break;
 		case ',':
 			values++;
@@ -266,27 +248,27 @@ static int scan(const char *text, size_t length, const struct why *why)
 		}
 	}
 	if (in_string || depth > 0)
-		return bad(why, "not JSON: cut short after %zu bytes", length);
+		return lw_bad(why, "not JSON: cut short after %zu bytes", length);
 	if (values > FREE_VALUES + length / BYTES_PER_VALUE)
-		return bad(why, "%zu values in %zu bytes are no descriptor", values, length);
+		return lw_bad(why, "%zu values in %zu bytes are no descriptor", values, length);
 	return 0;
 }
 
 /* The document is ours to free with cJSON_Delete. */
-static int parse(const char *text, size_t length, cJSON **root, const struct why *why)
+static int parse(const char *text, size_t length, cJSON **root, const struct lw_why *why)
 {
 	const char *end = NULL;
 	cJSON *parsed;
 
 	parsed = cJSON_ParseWithLengthOpts(text, length, &end, 0);
 	if (parsed == NULL)
-		return bad(why, "not JSON: %s at byte %zu", length == 0 ? "empty" : "unexpected text",
-			   end != NULL ? (size_t)(end - text) : 0);
+		return lw_bad(why, "not JSON: %s at byte %zu", length == 0 ? "empty" : "unexpected text",
+			      end != NULL ? (size_t)(end - text) : 0);
 	while ((size_t)(end - text) < length && strchr(" \t\r\n", *end) != NULL)
 		end++;
 	if ((size_t)(end - text) != length) {
 		cJSON_Delete(parsed);
-		return bad(why, "not JSON: more text after the end, at byte %zu", (size_t)(end - text));
+		return lw_bad(why, "not JSON: more text after the end, at byte %zu", (size_t)(end - text));
 	}
 	*root = parsed;
 	return 0;
@@ -314,53 +296,46 @@ static bool get_integer(const cJSON *item, uint64_t min, uint64_t max, uint64_t 
 	return true;
 }
 
-static bool is_printable(const char *text)
-{
-	for (; *text != '\0'; text++)
-		if ((unsigned char)*text < ' ' || *text == 0x7f)
-			return false;
-	return true;
-}
-
-static int read_name(const cJSON *root, struct lw_desc *desc, const struct why *why)
+static int read_name(const cJSON *root, struct lw_desc *desc, const struct lw_why *why)
 {
 	const cJSON *item = field(root, "name");
 	size_t length;
 
 	if (!cJSON_IsString(item))
-		return bad(why, "name is %s", item == NULL ? "missing" : "not a text");
+		return lw_bad(why, "name is %s", item == NULL ? "missing" : "not a text");
 	length = strlen(item->valuestring);
-	if (length == 0 || length >= sizeof(desc->name) || !is_printable(item->valuestring))
-		return bad(why, "name is empty, longer than %zu bytes, or has control bytes", sizeof(desc->name) - 1);
+	if (length == 0 || length >= sizeof(desc->name) || !lw_is_printable(item->valuestring))
+		return lw_bad(why, "name is empty, longer than %zu bytes, or has control bytes",
+			      sizeof(desc->name) - 1);
 	memcpy(desc->name, item->valuestring, length);
 	return 0;
 }
 
-static int add_protocol(const cJSON *item, struct lw_desc *desc, const struct why *why)
+static int add_protocol(const cJSON *item, struct lw_desc *desc, const struct lw_why *why)
 {
 	size_t have = strlen(desc->protocol), length;
 
 	if (!cJSON_IsString(item))
-		return bad(why, "protocol is not a text, or a list of texts");
+		return lw_bad(why, "protocol is not a text, or a list of texts");
 	length = strlen(item->valuestring);
 	if (!HAS(known_protocols, item->valuestring, length))
-		return bad(why, "protocol \"%.40s\" is unknown",
-			   is_printable(item->valuestring) ? item->valuestring : "?");
+		return lw_bad(why, "protocol \"%.40s\" is unknown",
+			      lw_is_printable(item->valuestring) ? item->valuestring : "?");
 	if (have + length + 2 > sizeof(desc->protocol))
-		return bad(why, "protocol lists too many protocols");
+		return lw_bad(why, "protocol lists too many protocols");
 	if (have > 0)
 		desc->protocol[have++] = ',';
 	memcpy(desc->protocol + have, item->valuestring, length + 1);
 	return 0;
 }
 
-static int read_protocol(const cJSON *root, struct lw_desc *desc, const struct why *why)
+static int read_protocol(const cJSON *root, struct lw_desc *desc, const struct lw_why *why)
 {
 	const cJSON *item = field(root, "protocol"), *each;
 	int ret;
 
 	if (item == NULL)
-		return bad(why, "protocol is missing");
+		return lw_bad(why, "protocol is missing");
 	if (!cJSON_IsArray(item))
 		return add_protocol(item, desc, why);
 	cJSON_ArrayForEach(each, item)
@@ -369,10 +344,10 @@ static int read_protocol(const cJSON *root, struct lw_desc *desc, const struct w
 		if (ret < 0)
 			return ret;
 	}
-	return desc->protocol[0] != '\0' ? 0 : bad(why, "protocol is an empty list");
+	return desc->protocol[0] != '\0' ? 0 : lw_bad(why, "protocol is an empty list");
 }
 
-static int read_tcp(const cJSON *root, struct lw_desc *desc, const struct why *why)
+static int read_tcp(const cJSON *root, struct lw_desc *desc, const struct lw_why *why)
 {
 	const cJSON *port = field(root, "tcp_data_port"), *version = field(root, "tcp_proto_version");
 	uint64_t number = 0;
@@ -380,18 +355,18 @@ static int read_tcp(const cJSON *root, struct lw_desc *desc, const struct why *w
 	bool tcp = memcmp(chosen_protocol(desc->protocol, &length), "tcp", 3) == 0;
 
 	if (port == NULL && tcp)
-		return bad(why, "tcp_data_port is missing");
+		return lw_bad(why, "tcp_data_port is missing");
 	if (port != NULL && !get_integer(port, 0, UINT16_MAX, &number))
-		return bad(why, "tcp_data_port is not a whole number from 0 to 65535");
+		return lw_bad(why, "tcp_data_port is not a whole number from 0 to 65535");
 	desc->tcp_port = (uint16_t)number;
 	number = 1;
 	if (version != NULL && !get_integer(version, 1, MAX_INTEGER, &number))
-		return bad(why, "tcp_proto_version is not a whole number above 0");
+		return lw_bad(why, "tcp_proto_version is not a whole number above 0");
 	desc->tcp_version = number > 1 ? 2 : 1; /* a newer peer takes version 2 as well */
 	return 0;
 }
 
-static int read_incarnation(const cJSON *ours, struct lw_desc *desc, const struct why *why)
+static int read_incarnation(const cJSON *ours, struct lw_desc *desc, const struct lw_why *why)
 {
 	const cJSON *item = field(ours, "incarnation");
 
@@ -399,49 +374,49 @@ static int read_incarnation(const cJSON *ours, struct lw_desc *desc, const struc
 		return 0;
 	if (!cJSON_IsString(item) || strlen(item->valuestring) != 16 ||
 	    strspn(item->valuestring, "0123456789abcdefABCDEF") != 16)
-		return bad(why, "lw.incarnation is not a text of 16 hexadecimal digits");
+		return lw_bad(why, "lw.incarnation is not a text of 16 hexadecimal digits");
 	desc->incarnation = strtoull(item->valuestring, NULL, 16);
 	return 0;
 }
 
-static int read_option(const cJSON *ours, const char *name, uint8_t bit, struct lw_desc *desc, const struct why *why)
+static int read_option(const cJSON *ours, const char *name, uint8_t bit, struct lw_desc *desc, const struct lw_why *why)
 {
 	const cJSON *item = field(ours, name);
 
 	if (item != NULL && !cJSON_IsBool(item))
-		return bad(why, "lw.auth or lw.checksum is neither true nor false");
+		return lw_bad(why, "lw.auth or lw.checksum is neither true nor false");
 	if (cJSON_IsTrue(item))
 		desc->tcp_options |= bit;
 	return 0;
 }
 
-static int read_buffer(const cJSON *item, size_t at, struct lw_desc_buffer *buffer, const struct why *why)
+static int read_buffer(const cJSON *item, size_t at, struct lw_desc_buffer *buffer, const struct lw_why *why)
 {
 	const cJSON *name = field(item, "name");
 	size_t length;
 
 	if (!get_integer(field(item, "addr"), 1, MAX_INTEGER, &buffer->addr))
-		return bad(why, "buffers[%zu].addr is missing, or not a whole number from 1 to %" PRIu64, at,
-			   MAX_INTEGER);
+		return lw_bad(why, "buffers[%zu].addr is missing, or not a whole number from 1 to %" PRIu64, at,
+			      MAX_INTEGER);
 	if (!get_integer(field(item, "length"), 1, MAX_INTEGER, &buffer->length))
-		return bad(why, "buffers[%zu].length is missing, or not a whole number from 1 to %" PRIu64, at,
-			   MAX_INTEGER);
+		return lw_bad(why, "buffers[%zu].length is missing, or not a whole number from 1 to %" PRIu64, at,
+			      MAX_INTEGER);
 	if (buffer->addr + buffer->length > MAX_INTEGER + 1) /* can't wrap: both are below 2^53 */
-		return bad(why, "buffers[%zu] ends beyond the last address that can be told", at);
-	if (!cJSON_IsString(name) || name->valuestring[0] == '\0' || !is_printable(name->valuestring))
-		return bad(why, "buffers[%zu].name is missing, empty, not a text, or has control bytes", at);
+		return lw_bad(why, "buffers[%zu] ends beyond the last address that can be told", at);
+	if (!cJSON_IsString(name) || name->valuestring[0] == '\0' || !lw_is_printable(name->valuestring))
+		return lw_bad(why, "buffers[%zu].name is missing, empty, not a text, or has control bytes", at);
 	length = strnlen(name->valuestring, sizeof(buffer->name) - 1);
 	memcpy(buffer->name, name->valuestring, length);
 	return 0;
 }
 
 /* The access that lw.access gives to one buffer. *access is the element, or NULL if the list is left out. */
-static int read_access(const cJSON **access, size_t at, uint32_t *out, const struct why *why)
+static int read_access(const cJSON **access, size_t at, uint32_t *out, const struct lw_why *why)
 {
 	uint64_t number = LW_ACCESS_REMOTE;
 
 	if (*access != NULL && !get_integer(*access, 0, LW_ACCESS_REMOTE, &number))
-		return bad(why, "lw.access[%zu] is not a whole number from 0 to %d", at, LW_ACCESS_REMOTE);
+		return lw_bad(why, "lw.access[%zu] is not a whole number from 0 to %d", at, LW_ACCESS_REMOTE);
 	if (*access != NULL)
 		*access = (*access)->next;
 	*out = (uint32_t)number;
@@ -458,7 +433,7 @@ static bool is_kept(const cJSON *item, const char *protocol, size_t length)
 	       (strlen(own->valuestring) == length && memcmp(own->valuestring, protocol, length) == 0);
 }
 
-static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *desc, const struct why *why)
+static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *desc, const struct lw_why *why)
 {
 	const cJSON *list = field(root, "buffers"), *access = field(ours, "access"), *item;
 	size_t count = 0, at = 0, protocol_length;
@@ -466,13 +441,13 @@ static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *de
 	int ret;
 
 	if (!cJSON_IsArray(list))
-		return bad(why, "buffers is %s", list == NULL ? "missing" : "not a list");
+		return lw_bad(why, "buffers is %s", list == NULL ? "missing" : "not a list");
 	cJSON_ArrayForEach(item, list) count++;
 	if (count > MAX_BUFFERS)
-		return bad(why, "%zu buffers, more than %u", count, MAX_BUFFERS);
+		return lw_bad(why, "%zu buffers, more than %u", count, MAX_BUFFERS);
 	if (access != NULL) {
 		if (!cJSON_IsArray(access) || (size_t)cJSON_GetArraySize(access) != count)
-			return bad(why, "lw.access is not a list of %zu numbers, one a buffer", count);
+			return lw_bad(why, "lw.access is not a list of %zu numbers, one a buffer", count);
 		access = access->child;
 	}
 	if (count == 0)
@@ -486,7 +461,7 @@ static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *de
 		struct lw_desc_buffer *buffer = &desc->buffers[desc->buffer_count];
 
 		if (!cJSON_IsObject(item))
-			return bad(why, "buffers[%zu] is not an object", at);
+			return lw_bad(why, "buffers[%zu] is not an object", at);
 		ret = read_access(&access, at, &buffer->access, why);
 		if (ret == 0 && is_kept(item, protocol, protocol_length)) {
 			ret = read_buffer(item, at, buffer, why);
@@ -511,7 +486,7 @@ static int compare_spans(const void *left, const void *right)
 }
 
 /* Sorts a copy: the buffers stay in the document's order. */
-static int check_overlap(const struct lw_desc *desc, const struct why *why)
+static int check_overlap(const struct lw_desc *desc, const struct lw_why *why)
 {
 	struct span *spans;
 	size_t i;
@@ -529,24 +504,24 @@ static int check_overlap(const struct lw_desc *desc, const struct why *why)
 	qsort(spans, desc->buffer_count, sizeof(*spans), compare_spans);
 	for (i = 1; i < desc->buffer_count && ret == 0; i++)
 		if (spans[i].addr < spans[i - 1].end)
-			ret = bad(why, "the buffers at %" PRIu64 " and %" PRIu64 " overlap", spans[i - 1].addr,
-				  spans[i].addr);
+			ret = lw_bad(why, "the buffers at %" PRIu64 " and %" PRIu64 " overlap", spans[i - 1].addr,
+				     spans[i].addr);
 	free(spans);
 	return ret;
 }
 
-static int read_document(const cJSON *root, struct lw_desc *desc, const struct why *why)
+static int read_document(const cJSON *root, struct lw_desc *desc, const struct lw_why *why)
 {
 	const cJSON *ours;
 	int ret;
 
 	if (cJSON_IsNull(root))
-		return bad(why, "null: the peer has no segment yet");
+		return lw_bad(why, "null: the peer has no segment yet");
 	if (!cJSON_IsObject(root))
-		return bad(why, "not an object");
+		return lw_bad(why, "not an object");
 	ours = field(root, "lw");
 	if (ours != NULL && !cJSON_IsObject(ours))
-		return bad(why, "lw is not an object");
+		return lw_bad(why, "lw is not an object");
 	ret = read_name(root, desc, why);
 	if (ret == 0)
 		ret = read_protocol(root, desc, why);
@@ -567,7 +542,7 @@ static int read_document(const cJSON *root, struct lw_desc *desc, const struct w
 
 int lw_desc_decode(const char *text, size_t length, struct lw_desc **out, char *why_text, size_t why_size)
 {
-	const struct why why = {.text = why_text, .size = why_text != NULL ? why_size : 0};
+	const struct lw_why why = {.text = why_text, .size = why_text != NULL ? why_size : 0};
 	struct lw_desc *desc;
 	cJSON *root = NULL;
 	int ret;

@@ -31,37 +31,6 @@ static int await(int fd, short events, uint64_t deadline_ns)
 	}
 }
 
-/* The error of a system call as one of those that are announced. */
-static int announced(int error)
-{
-	switch (error) {
-	case ECONNREFUSED:
-	case ETIMEDOUT:
-	case EMFILE:
-	case ENOMEM:
-		return -error;
-	case ENFILE:
-		return -EMFILE;
-	case ENOBUFS:
-		return -ENOMEM;
-	default:
-		return -EHOSTUNREACH;
-	}
-}
-
-/* The kernel may choose the very port that we want to reach as ours: then we would talk to ourselves. */
-static bool met_itself(int fd)
-{
-	struct sockaddr_storage own, peer;
-	socklen_t own_size = sizeof(own), peer_size = sizeof(peer);
-
-	memset(&own, 0, sizeof(own));
-	memset(&peer, 0, sizeof(peer));
-	return getsockname(fd, (struct sockaddr *)&own, &own_size) == 0 &&
-	       getpeername(fd, (struct sockaddr *)&peer, &peer_size) == 0 && own_size == peer_size &&
-	       memcmp(&own, &peer, own_size) == 0;
-}
-
 static int connect_to(const struct sockaddr_storage *addr, uint64_t deadline_ns, int *out)
 {
 	int fd = socket(addr->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -70,11 +39,11 @@ static int connect_to(const struct sockaddr_storage *addr, uint64_t deadline_ns,
 	int error = 0, ret;
 
 	if (fd < 0)
-		return announced(errno);
+		return lw_socket_error(errno);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	if (connect(fd, (const struct sockaddr *)addr, lw_sockaddr_length(addr)) < 0 && errno != EINPROGRESS &&
 	    errno != EINTR) {
-		ret = announced(errno);
+		ret = lw_socket_error(errno);
 		goto close_fd;
 	}
 	ret = await(fd, POLLOUT, deadline_ns);
@@ -82,10 +51,10 @@ static int connect_to(const struct sockaddr_storage *addr, uint64_t deadline_ns,
 		goto close_fd;
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
 		error = errno;
-	if (error == 0 && met_itself(fd))
+	if (error == 0 && lw_socket_met_itself(fd))
 		error = ECONNREFUSED;
 	if (error != 0) {
-		ret = announced(error);
+		ret = lw_socket_error(error);
 		goto close_fd;
 	}
 	*out = fd;

@@ -11,8 +11,8 @@
 #include "meta/hostport.h"
 
 /* Looks the host up and connects to its addresses in turn, which share the time evenly. The caller closes *fd, which is
- * nonblocking and close-on-exec. Blocks until deadline_ns at most. 0; -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT,
- * -EMFILE, -ENOMEM. */
+ * nonblocking and close-on-exec. Blocks until deadline_ns at most. 0; -ECONNREFUSED, -ECONNRESET, -EHOSTUNREACH,
+ * -ETIMEDOUT, -EMFILE, -ENOMEM. */
 int lw_dial(const struct lw_hostport *hp, uint64_t deadline_ns, int *fd);
 
 /* All of it, by the deadline. 0; -ETIMEDOUT, -ECONNRESET. */

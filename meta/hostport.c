@@ -371,3 +371,36 @@ int lw_listen_random(const struct sockaddr_storage *addr, uint16_t min, uint16_t
 	*port = (uint16_t)candidate;
 	return 0;
 }
+
+int lw_socket_error(int error)
+{
+	switch (error) {
+	case ECONNREFUSED:
+	case ETIMEDOUT:
+	case EMFILE:
+	case ENOMEM:
+		return -error;
+	case ENFILE:
+		return -EMFILE;
+	case ENOBUFS:
+	case ENOSPC:
+		return -ENOMEM;
+	case ECONNRESET:
+	case EPIPE:
+		return -ECONNRESET;
+	default:
+		return -EHOSTUNREACH;
+	}
+}
+
+bool lw_socket_met_itself(int fd)
+{
+	struct sockaddr_storage own, peer;
+	socklen_t own_size = sizeof(own), peer_size = sizeof(peer);
+
+	memset(&own, 0, sizeof(own));
+	memset(&peer, 0, sizeof(peer));
+	return getsockname(fd, (struct sockaddr *)&own, &own_size) == 0 &&
+	       getpeername(fd, (struct sockaddr *)&peer, &peer_size) == 0 && own_size == peer_size &&
+	       memcmp(&own, &peer, own_size) == 0;
+}

@@ -47,6 +47,14 @@ void lw_sockaddr_format(const struct sockaddr_storage *addr, char *text, size_t 
 int lw_listen_random(const struct sockaddr_storage *addr, uint16_t min, uint16_t max, int backlog, int *fd,
 		     uint16_t *port);
 
+/* The error of a connect or of a connection as one of those that callers are told of: -ECONNREFUSED, -ETIMEDOUT,
+ * -EMFILE, -ENOMEM, -ECONNRESET; anything else is -EHOSTUNREACH. */
+int lw_socket_error(int error);
+
+/* Whether a connect to a local port of the ephemeral range on which nobody listens met itself: the kernel can choose
+ * that very port as ours. We would read our own request as the answer. */
+bool lw_socket_met_itself(int fd);
+
 /* Lets a connection that was accepted outlive the process without keeping the port from the next one. */
 void lw_accepted_reuse(int fd);
 

@@ -2,12 +2,13 @@
 #include "meta/matrix.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cjson/cJSON.h>
+
+#include "meta/json.h"
 
 _Static_assert(LW_MATRIX_DEVICES <= UINT8_MAX + 1, "a device is a byte of a row");
 
@@ -110,56 +111,30 @@ int lw_matrix_add(struct lw_matrix *matrix, const char *location, const char *de
 /* Reading -------------------------------------------------------------------------------------------------------------
  */
 
-/* The why of one reading. */
-struct why {
-	char *text;
-	size_t size;
-};
-
-__attribute__((format(printf, 2, 3))) static int bad(const struct why *why, const char *format, ...)
-{
-	va_list args;
-
-	if (why->size > 0) {
-		va_start(args, format);
-		vsnprintf(why->text, why->size, format, args);
-		va_end(args);
-	}
-	return -EPROTO;
-}
-
-static bool is_printable(const char *text)
-{
-	for (; *text != '\0'; text++)
-		if ((unsigned char)*text < ' ' || *text == 0x7f)
-			return false;
-	return true;
-}
-
 static int add(struct lw_matrix *matrix, const char *location, const char *device, bool preferred,
-	       const struct why *why)
+	       const struct lw_why *why)
 {
 	int ret = lw_matrix_add(matrix, location, device, preferred);
 
 	if (ret != -ENOSPC)
 		return ret;
-	return bad(why, "more than %d locations, or more than %d devices", LW_MATRIX_ROWS, LW_MATRIX_DEVICES);
+	return lw_bad(why, "more than %d locations, or more than %d devices", LW_MATRIX_ROWS, LW_MATRIX_DEVICES);
 }
 
 static int read_list(struct lw_matrix *matrix, const char *location, const cJSON *list, bool preferred,
-		     const struct why *why)
+		     const struct lw_why *why)
 {
 	const cJSON *item;
 	size_t at = 0;
 	int ret;
 
 	if (!cJSON_IsArray(list))
-		return bad(why, "\"%s\"[%d] is not a list of device names", location, preferred ? 0 : 1);
+		return lw_bad(why, "\"%s\"[%d] is not a list of device names", location, preferred ? 0 : 1);
 	cJSON_ArrayForEach(item, list)
 	{
-		if (!cJSON_IsString(item) || !is_name(item->valuestring) || !is_printable(item->valuestring))
-			return bad(why, "\"%s\"[%d][%zu] is not a device name of 1 to %d bytes", location,
-				   preferred ? 0 : 1, at, LW_MATRIX_NAME - 1);
+		if (!cJSON_IsString(item) || !is_name(item->valuestring) || !lw_is_printable(item->valuestring))
+			return lw_bad(why, "\"%s\"[%d][%zu] is not a device name of 1 to %d bytes", location,
+				      preferred ? 0 : 1, at, LW_MATRIX_NAME - 1);
 		ret = add(matrix, location, item->valuestring, preferred, why);
 		if (ret != 0)
 			return ret;
@@ -168,7 +143,7 @@ static int read_list(struct lw_matrix *matrix, const char *location, const cJSON
 	return 0;
 }
 
-static int read_rows(struct lw_matrix *matrix, const cJSON *json, const struct why *why)
+static int read_rows(struct lw_matrix *matrix, const cJSON *json, const struct lw_why *why)
 {
 	const cJSON *item;
 	bool found;
@@ -177,18 +152,19 @@ static int read_rows(struct lw_matrix *matrix, const cJSON *json, const struct w
 	if (cJSON_IsNull(json))
 		return 0;
 	if (!cJSON_IsObject(json))
-		return bad(why, "the matrix is not an object of locations");
+		return lw_bad(why, "the matrix is not an object of locations");
 	cJSON_ArrayForEach(item, json)
 	{
-		if (!is_name(item->string) || !is_printable(item->string))
-			return bad(why, "a location is empty, longer than %d bytes, or has control bytes",
-				   LW_MATRIX_NAME - 1);
+		if (!is_name(item->string) || !lw_is_printable(item->string))
+			return lw_bad(why, "a location is empty, longer than %d bytes, or has control bytes",
+				      LW_MATRIX_NAME - 1);
 		row_place(matrix, item->string, &found);
 		if (found)
-			return bad(why, "\"%s\" is there twice", item->string);
+			return lw_bad(why, "\"%s\" is there twice", item->string);
 		if (!cJSON_IsArray(item) || item->child == NULL || item->child->next == NULL ||
 		    item->child->next->next != NULL)
-			return bad(why, "\"%s\" is not a list of two lists, [[preferred],[available]]", item->string);
+			return lw_bad(why, "\"%s\" is not a list of two lists, [[preferred],[available]]",
+				      item->string);
 		ret = add(matrix, item->string, NULL, false, why);
 		if (ret == 0)
 			ret = read_list(matrix, item->string, item->child, true, why);
@@ -207,7 +183,7 @@ int lw_matrix_read(const struct cJSON *json, struct lw_matrix **out, char *why, 
 
 	if (matrix == NULL)
 		return -ENOMEM;
-	ret = read_rows(matrix, json, &(struct why){why, why_size});
+	ret = read_rows(matrix, json, &(struct lw_why){why, why_size});
 	if (ret != 0) {
 		lw_matrix_free(matrix);
 		return ret;
@@ -217,20 +193,20 @@ int lw_matrix_read(const struct cJSON *json, struct lw_matrix **out, char *why, 
 }
 
 /* What the parser would let through: control bytes inside a text, and NULs that would cut one short. */
-static int scan(const char *text, size_t length, const struct why *why)
+static int scan(const char *text, size_t length, const struct lw_why *why)
 {
 	bool in_string = false;
 
 	if (length > LW_MATRIX_BYTES)
-		return bad(why, "longer than %d bytes", LW_MATRIX_BYTES);
+		return lw_bad(why, "longer than %d bytes", LW_MATRIX_BYTES);
 	for (size_t i = 0; i < length; i++) {
 		unsigned char c = (unsigned char)text[i];
 
 		if (c == '\0' || (in_string && c < ' '))
-			return bad(why, "not JSON: a control byte at byte %zu", i);
+			return lw_bad(why, "not JSON: a control byte at byte %zu", i);
 		if (in_string && c == '\\') {
 			if (length - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0)
-				return bad(why, "a NUL inside a text at byte %zu", i);
+				return lw_bad(why, "a NUL inside a text at byte %zu", i);
 			i++;
 		} else if (c == '"') {
 			in_string = !in_string;
@@ -241,7 +217,7 @@ static int scan(const char *text, size_t length, const struct why *why)
 
 int lw_matrix_parse(const char *text, size_t length, struct lw_matrix **out, char *why_text, size_t why_size)
 {
-	const struct why why = {why_text, why_size};
+	const struct lw_why why = {why_text, why_size};
 	const char *end = NULL;
 	cJSON *json;
 	int ret;
@@ -251,12 +227,12 @@ int lw_matrix_parse(const char *text, size_t length, struct lw_matrix **out, cha
 		return ret;
 	json = cJSON_ParseWithLengthOpts(text, length, &end, 0);
 	if (json == NULL)
-		return bad(&why, "not JSON: %s at byte %zu", length == 0 ? "empty" : "unexpected text",
-			   end != NULL ? (size_t)(end - text) : 0);
+		return lw_bad(&why, "not JSON: %s at byte %zu", length == 0 ? "empty" : "unexpected text",
+			      end != NULL ? (size_t)(end - text) : 0);
 	while ((size_t)(end - text) < length && strchr(" \t\r\n", *end) != NULL)
 		end++;
 	if ((size_t)(end - text) != length)
-		ret = bad(&why, "not JSON: more text after the end, at byte %zu", (size_t)(end - text));
+		ret = lw_bad(&why, "not JSON: more text after the end, at byte %zu", (size_t)(end - text));
 	else
 		ret = lw_matrix_read(json, out, why_text, why_size);
 	cJSON_Delete(json);
@@ -305,16 +281,10 @@ struct cJSON *lw_matrix_write(const struct lw_matrix *matrix)
 
 char *lw_matrix_print(const struct lw_matrix *matrix)
 {
-	cJSON *json = lw_matrix_write(matrix);
-	char *text = NULL, *copy = NULL;
+	char *text = NULL;
 
-	if (json != NULL)
-		text = cJSON_PrintUnformatted(json);
-	if (text != NULL)
-		copy = strdup(text); /* the host may have given cJSON another allocator */
-	cJSON_free(text);
-	cJSON_Delete(json);
-	return copy;
+	(void)lw_json_text(lw_matrix_write(matrix), &text);
+	return text;
 }
 
 void lw_matrix_find(const struct lw_matrix *matrix, const char *location, struct lw_matrix_row *out)

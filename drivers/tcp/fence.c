@@ -7,8 +7,6 @@
  * A fence goes from worker to worker as a command, beginning and ending at the new connection's own. It outlives that
  * connection if need be.
  */
-#include <stdlib.h>
-
 #include "drivers/tcp/tcp.h"
 #include "lib/engine.h"
 

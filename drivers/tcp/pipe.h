@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bodies without a copy of ours: their pages go into a pipe (vmsplice), and from the pipe into a socket (splice). The
- * sender's work falls to a part of it from 256 KiB up, below that the calls cost more than the copy; `./dev bench tcp`
- * has the figures.
+ * sender's copy is saved, for two system calls a MiB; see the README for the commands that weigh them.
  *
  * What it means: the peer's kernel reads the memory itself, perhaps late, and would see a later change of it. So it may
  * carry only what ends by the peer's answer after its own copy (WRITE in version 2), never answers to a READ, whose

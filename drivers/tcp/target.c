@@ -37,7 +37,7 @@ struct block {
 	unsigned char staging[TCP_STAGING];
 	struct challenge challenge;
 	struct tcp_greeting about;
-	struct tcp_answer ring[(TCP_BLOCK_BYTES - TCP_STAGING - 256) / sizeof(struct tcp_answer)];
+	struct tcp_answer ring[(TCP_BLOCK_BYTES - TCP_STAGING - TCP_GREETING) / sizeof(struct tcp_answer)];
 };
 _Static_assert(sizeof(struct block) <= TCP_BLOCK_BYTES, "a block holds staging and answers");
 

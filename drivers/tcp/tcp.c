@@ -133,16 +133,18 @@ bool tcp_sock_splices(int fd)
 /* Which method sends WRITEs: the least size that goes through pipes, and words for it. */
 static uint64_t choose_splice(const struct lw_engine *engine, char *note, size_t note_size)
 {
-	const char *why = "tcp_splice_bytes is 0";
-	int error = 0;
+	const char *why = NULL;
+	int error;
 
 	/* A broken connection would send SIGPIPE to the thread, and with poll = caller that is the application's; the
 	 * workers' own threads block all signals. */
 	if (engine->config.poll == LW_POLL_CALLER)
 		why = "poll is caller";
-	else if (engine->config.tcp_splice_bytes != 0)
-		error = tcp_pipes_probe(), why = strerror(-error);
-	if (error != 0 || engine->config.poll == LW_POLL_CALLER || engine->config.tcp_splice_bytes == 0) {
+	else if (engine->config.tcp_splice_bytes == 0)
+		why = "tcp_splice_bytes is 0";
+	else if ((error = tcp_pipes_probe()) != 0)
+		why = strerror(-error);
+	if (why != NULL) {
 		snprintf(note, note_size, "sendmsg (no splice: %s)", why);
 		return UINT64_MAX;
 	}
@@ -176,10 +178,7 @@ static int tcp_open(struct lw_engine *engine, void **context, char *why, size_t 
 	tcp->workers = calloc(engine->worker_count, sizeof(tcp->workers[0]));
 	if (tcp->workers == NULL)
 		goto fail;
-	if (engine->config.tcp_checksum)
-		error = tcp_checksum_open(why, why_size);
-	else
-		error = 0;
+	error = engine->config.tcp_checksum ? tcp_checksum_open(why, why_size) : 0;
 	if (error == 0 && engine->config.tcp_secret[0] != '\0')
 		error = tcp_auth_open(why, why_size);
 	if (error != 0)

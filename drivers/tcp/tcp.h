@@ -25,7 +25,8 @@ extern const struct lw_driver_ops lw_tcp_ops;
 #define TCP_CALLS 8                         /* system calls for one connection in one pass: the others get their turn */
 #define TCP_LANE_BYTES 512                  /* either kind of connection */
 #define TCP_BLOCK_BYTES ((size_t)64 * 1024) /* staging area and answers of a served connection */
-#define TCP_STAGING (60 * 1024 - 256)
+#define TCP_GREETING 256                    /* of the block: what a greeting needs */
+#define TCP_STAGING (60 * 1024 - TCP_GREETING)
 #define TCP_LINGER_MS                                                                                                  \
 	2000u /* after a refusal the peer's other bytes are read away for so long, that the status reaches it */
 
