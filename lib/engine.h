@@ -171,13 +171,6 @@ static inline struct lw_segment_slot *lw_segment_of(struct lw_engine *engine, lw
 	return &engine->segments[index];
 }
 
-/* What our data port asks of every connection: LW_TCP_CHECKSUM, LW_TCP_AUTH. */
-static inline uint8_t lw_engine_tcp_options(const struct lw_engine *engine)
-{
-	return (uint8_t)((engine->config.tcp_checksum ? LW_TCP_CHECKSUM : 0) |
-			 (engine->config.tcp_secret[0] != '\0' ? LW_TCP_AUTH : 0));
-}
-
 /* Task number i of a batch. The worker and the submitter, or anybody who checks the generation afterwards. */
 struct lw_task *lw_batch_task(struct lw_engine *engine, struct lw_batch *batch, uint32_t i);
 /* What -EBADF for a batch says. */

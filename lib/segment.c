@@ -72,10 +72,10 @@ static struct lw_view *own_view(struct lw_engine *engine)
 	if (shm >= 0)
 		return view;
 	view->tcp_version = 2;
-	view->tcp_options = lw_engine_tcp_options(engine);
 	view->incarnation = engine->incarnation;
 	view->data = engine->address;
 	lw_drivers[tcp]->describe(engine->driver_context[tcp], &desc);
+	view->tcp_options = desc.tcp_options;
 	for (uint32_t i = 0; i < view->data.count; i++)
 		lw_sockaddr_set_port(&view->data.addr[i], desc.tcp_port);
 	return view;
@@ -158,20 +158,13 @@ out:
 	return error;
 }
 
-static const char *options_text(uint8_t options)
-{
-	static const char *const texts[] = {"neither checksums nor a secret", "checksums and no secret",
-					    "a secret and no checksums", "checksums and a secret"};
-
-	return texts[options & (LW_TCP_CHECKSUM | LW_TCP_AUTH)];
-}
-
 static int view_of_desc(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc,
 			struct lw_view **out)
 {
 	struct lw_view *view = calloc(1, sizeof(*view));
 	struct lw_range *ranges = malloc((desc->buffer_count + 1) * sizeof(*ranges));
 	int error = -ENOMEM, driver = choose_driver(engine, desc->protocol);
+	char why[160];
 
 	if (view == NULL || ranges == NULL) {
 		lw_fail(error, "no memory for the descriptor of %s", desc->name);
@@ -183,11 +176,12 @@ static int view_of_desc(struct lw_engine *engine, const struct lw_desc *desc, co
 				desc->name, desc->protocol);
 		goto fail;
 	}
-	if (memcmp(lw_drivers[driver]->name, "tcp", 4) == 0 && desc->tcp_options != lw_engine_tcp_options(engine)) {
-		error = lw_fail(-EPROTONOSUPPORT, "%s uses %s, this engine %s; set tcp_checksum and tcp_secret alike",
-				desc->name, options_text(desc->tcp_options),
-				options_text(lw_engine_tcp_options(engine)));
-		goto fail;
+	if (lw_drivers[driver]->accepts != NULL) {
+		error = lw_drivers[driver]->accepts(engine->driver_context[driver], desc, why, sizeof(why));
+		if (error != 0) {
+			lw_fail(error, "%s %s", desc->name, why);
+			goto fail;
+		}
 	}
 	for (size_t i = 0; i < desc->buffer_count; i++)
 		ranges[i] = (struct lw_range){.addr = desc->buffers[i].addr,

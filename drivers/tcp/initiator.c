@@ -537,7 +537,7 @@ int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 	if (view->incarnation != 0 && own->version >= 2)
 		say_hello(own, view);
 	/* lw_segment_open refuses such peers; this is for tcp_proto = 1 and for descriptors that lie. */
-	if (own->options != lw_engine_tcp_options(engine))
+	if (own->options != tcp_options(engine))
 		return -EPROTONOSUPPORT;
 	lane->fenced = own->greeting != TCP_GREETED && own->token != 0;
 	fd = socket(addr->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

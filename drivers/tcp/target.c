@@ -180,7 +180,7 @@ static void begin_greeting(struct tcp_served *served, const unsigned char *bytes
 	memcpy(about->hello, bytes, TCP_HEADER_BYTES);
 	if (header.addr != engine->incarnation) {
 		refuse(served, TCP_STATUS_INCARNATION, true);
-	} else if (header.options != lw_engine_tcp_options(engine)) {
+	} else if (header.options != tcp_options(engine)) {
 		refuse(served, TCP_STATUS_OPTIONS, true);
 	} else if ((header.options & LW_TCP_AUTH) == 0) {
 		served->options = header.options;
@@ -227,7 +227,7 @@ static bool admit(struct tcp_served *served, const unsigned char *bytes)
 	bool v2 = (bytes[16] & TCP_OP_V2) != 0;
 	uint32_t sum;
 
-	if (served->stage != SERVING && lw_engine_tcp_options(served->sock.worker->tcp->engine) != 0) {
+	if (served->stage != SERVING && tcp_options(served->sock.worker->tcp->engine) != 0) {
 		refuse(served, TCP_STATUS_OPTIONS, v2);
 		return false;
 	}

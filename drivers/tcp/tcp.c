@@ -214,13 +214,39 @@ static void tcp_close(void *context)
 	free(tcp);
 }
 
+uint8_t tcp_options(const struct lw_engine *engine)
+{
+	return (uint8_t)((engine->config.tcp_checksum ? LW_TCP_CHECKSUM : 0) |
+			 (engine->config.tcp_secret[0] != '\0' ? LW_TCP_AUTH : 0));
+}
+
+static const char *options_text(uint8_t options)
+{
+	static const char *const texts[] = {"neither checksums nor a secret", "checksums and no secret",
+					    "a secret and no checksums", "checksums and a secret"};
+
+	return texts[options & (LW_TCP_CHECKSUM | LW_TCP_AUTH)];
+}
+
+static int tcp_accepts(void *context, const struct lw_desc *desc, char *why, size_t why_size)
+{
+	const struct tcp_engine *tcp = context;
+	uint8_t ours = tcp_options(tcp->engine);
+
+	if (desc->tcp_options == ours)
+		return 0;
+	snprintf(why, why_size, "uses %s, this engine %s; set tcp_checksum and tcp_secret alike",
+		 options_text(desc->tcp_options), options_text(ours));
+	return -EPROTONOSUPPORT;
+}
+
 static void tcp_describe(void *context, struct lw_desc *desc)
 {
 	const struct tcp_engine *tcp = context;
 
 	desc->tcp_port = tcp->port;
 	desc->tcp_version = 2;
-	desc->tcp_options = lw_engine_tcp_options(tcp->engine);
+	desc->tcp_options = tcp_options(tcp->engine);
 }
 
 /* A connection on its way from the control thread to a worker; the control thread frees it afterwards. */
@@ -392,6 +418,7 @@ const struct lw_driver_ops lw_tcp_ops = {
 	.start = tcp_start,
 	.stop = tcp_stop,
 	.describe = tcp_describe,
+	.accepts = tcp_accepts,
 	.worker_open = tcp_worker_open,
 	.worker_close = tcp_worker_close,
 	.forked = tcp_forked,

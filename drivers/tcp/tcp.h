@@ -132,6 +132,8 @@ struct tcp_slice {
 };
 
 /* tcp.c */
+/* What our data port asks of every connection: LW_TCP_CHECKSUM, LW_TCP_AUTH. */
+uint8_t tcp_options(const struct lw_engine *engine);
 void tcp_sock_init(struct tcp_sock *sock, struct tcp_worker *worker, int fd, void (*work)(struct tcp_sock *sock));
 void tcp_sock_wake(struct tcp_sock *sock);
 /* Closes it; abort: with a reset, and nothing of what the kernel holds is sent any more, even if a forked child has the

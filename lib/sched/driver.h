@@ -35,6 +35,9 @@ struct lw_driver_ops {
 	void (*stop)(void *context);
 	/* Adds what peers need to know to our descriptor. May be NULL. */
 	void (*describe)(void *context, struct lw_desc *desc);
+	/* Whether a peer with this descriptor can be reached: 0, or a negative errno and the reason in why. The thread
+	 * of lw_segment_open; does not block. May be NULL: all can. */
+	int (*accepts)(void *context, const struct lw_desc *desc, char *why, size_t why_size);
 	/* Per worker, before its thread starts and after it ended. Both may be NULL. */
 	int (*worker_open)(void *context, struct lw_worker *worker, void **worker_context);
 	void (*worker_close)(void *worker_context);
