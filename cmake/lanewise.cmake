@@ -221,7 +221,8 @@ function(lw_fuzzers folder)
 	foreach(source IN LISTS sources)
 		get_filename_component(program ${source} NAME_WE)
 		string(REGEX REPLACE "^fuzz_" "" name ${program})
-		add_executable(${program} ${source} ${folder}/input.c)
+		lw_glob(parts ${folder}/${name}_*.c) # its own
+		add_executable(${program} ${source} ${parts} ${folder}/input.c)
 		set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/fuzz)
 		target_link_libraries(${program} PRIVATE lw_test_common)
 		target_link_options(${program} PRIVATE -Wl,--wrap=clock_gettime) # time is what the input says

@@ -3,11 +3,11 @@
  *
  * Engines without threads stay open, one for each set of options of the data port. Their buffers are the same memory:
  * side by side and apart, with different rights, between inaccessible pages, at a fixed address so that inputs mean the
- * same in each run. An input is a byte of options and steps of the client: see step(). A second, sequential server in
- * here (struct model) is given each byte that went into the connection and foretells the answers and the memory. A lane
- * may have connections one after the other: see another(). Checked are: answers, byte by byte; all memory, and of what
- * nobody wrote to that it is as it was; that nothing of an older connection is stored once the newer one is greeted;
- * that each connection comes to an end, and that all of it is given back.
+ * same in each run. An input is a byte of options and steps of the client: see step(). A second, sequential server
+ * (tcp_target_model.h) is given each byte that went into the connection and foretells the answers and the memory. A
+ * lane may have connections one after the other: see another(). Checked are: answers, byte by byte; all memory, and of
+ * what nobody wrote to that it is as it was; that nothing of an older connection is stored once the newer one is
+ * greeted; that each connection comes to an end, and that all of it is given back.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,42 +26,16 @@
 #include "common/engines.h"
 #include "drivers/tcp/tcp.h"
 #include "fuzz/input.h"
+#include "fuzz/tcp_target_model.h"
 #include "lib/engine.h"
 #include "meta/descriptor.h"
 
-#define PAGE ((size_t)4096)
-#define BASE UINT64_C(0x50000000) /* free in each sanitizer's layout */
-#define PAGES 82                  /* one on each side is inaccessible, too */
-#define SPAN (PAGES * PAGE)
-#define ANSWERS_MAX ((size_t)512 * 1024) /* when so much is due, the client has asked enough */
-#define ANSWERS_ROOM (ANSWERS_MAX + ((size_t)2 << 20))
 #define END_MS 10000
-#define SECRET "what_only_both_sides_know"
 #define LANE UINT64_C(0x6c616e6577697300) /* tokens of the client's lane */
 #define SMALL_ANSWERS 0x40                /* of the input: the target sends in small parts */
 #define PLACES 16                         /* for connections */
 #define SIDES 4                           /* engines: by options */
 
-/* Buffers, in bytes from BASE. Nothing else is registered. */
-static const struct zone {
-	size_t begin, end;
-	uint32_t access;
-} zones[] = {
-	{0, 2 * PAGE, LW_ACCESS_REMOTE},
-	{2 * PAGE, 3 * PAGE, LW_ACCESS_REMOTE}, /* beside it: a range may cross the seam */
-	/* page 3 is inaccessible */
-	{4 * PAGE, 5 * PAGE, LW_ACCESS_REMOTE_READ},
-	{5 * PAGE, 6 * PAGE, LW_ACCESS_REMOTE_WRITE},
-	{6 * PAGE, 7 * PAGE, LW_ACCESS_LOCAL},
-	/* page 7 is not registered */
-	{8 * PAGE + 100, 8 * PAGE + 3000, LW_ACCESS_REMOTE},
-	/* page 9 is inaccessible */
-	/* larger than the staging area, than a small socket buffer, and than what is summed ahead */
-	{10 * PAGE, PAGES *PAGE, LW_ACCESS_REMOTE},
-};
-#define ZONES (sizeof(zones) / sizeof(zones[0]))
-#define LARGE (ZONES - 1)
-#define LARGE_BYTES ((PAGES - 10) * PAGE)
 #define WRONG 0x20 /* of a step */
 #define ASLEEP 0x80
 #define STORM 4 /* times a byte: requests side by side */
@@ -70,35 +44,6 @@ static bool accessible(size_t page)
 {
 	return page != 3 && page != 9;
 }
-
-enum stage { UNGREETED, PROVING, SERVING };
-
-/* What a target should do, one byte after the other: one connection. */
-struct dialog {
-	unsigned char answers[ANSWERS_ROOM];
-	size_t due; /* bytes of answers */
-	unsigned char part[TCP_HEADER_BYTES + TCP_NONCE_BYTES];
-	size_t have;         /* bytes of it: a header, a sum or a part of a greeting */
-	uint64_t dest, left; /* of a WRITE that is coming in; dest from BASE */
-	uint32_t sum;        /* of its body so far */
-	bool sum_due;        /* the body is there */
-	bool confirm;
-	bool refused; /* the rest is not looked at */
-	bool ended;   /* by a newer connection */
-	enum stage stage;
-	uint8_t options;
-	uint64_t token;
-	struct tcp_greeting about;
-	size_t challenge; /* where its nonce lies in the answers */
-	size_t learned;   /* bytes of that nonce that were read */
-};
-
-struct model {
-	unsigned char memory[SPAN];
-	struct dialog dialogs[2];    /* the client's, and that of its lane's next connection */
-	bool revoked;                /* the large buffer is not registered any more */
-	size_t changed, changed_end; /* memory that may differ from what it was, in bytes from BASE */
-};
 
 /* An engine. */
 struct side {
@@ -138,231 +83,6 @@ struct client {
 	size_t answered; /* bytes of answers read */
 	uint64_t sent;
 };
-
-static bool offered(uint64_t addr, uint64_t size, uint32_t access)
-{
-	uint64_t at = addr - BASE, end;
-
-	if (addr < BASE || at >= SPAN || size == 0 || size > SPAN - at)
-		return false;
-	end = at + size;
-	for (size_t i = 0; i < (rig.model.revoked ? LARGE : ZONES) && at < end; i++)
-		if (at >= zones[i].begin && at < zones[i].end && (zones[i].access & access) != 0)
-			at = zones[i].end;
-	return at >= end;
-}
-
-static bool has_sums(const struct dialog *dialog)
-{
-	return (dialog->options & LW_TCP_CHECKSUM) != 0;
-}
-
-static uint32_t sum_of(const void *bytes, size_t length)
-{
-	return tcp_checksum_wire(tcp_checksum_add(TCP_SUM_START, bytes, length));
-}
-
-static void answer(struct dialog *dialog, const void *bytes, size_t length)
-{
-	FUZZ_CHECK(dialog->due + length <= ANSWERS_ROOM, "the script asks for more than the model has room for");
-	memcpy(dialog->answers + dialog->due, bytes, length);
-	dialog->due += length;
-}
-
-static void answer_status(struct dialog *dialog, enum tcp_status code)
-{
-	uint64_t word = tcp_status_word(code);
-
-	answer(dialog, &word, sizeof(word));
-}
-
-static void model_refuse(struct dialog *dialog, enum tcp_status code, bool status)
-{
-	dialog->refused = true;
-	if (status)
-		answer_status(dialog, code);
-}
-
-static void model_welcome(struct dialog *dialog)
-{
-	struct dialog *other = &rig.model.dialogs[dialog == rig.model.dialogs];
-	uint64_t token = tcp_header_get(dialog->about.hello).size;
-	uint8_t ahead = (uint8_t)(other->token - token);
-
-	dialog->stage = SERVING;
-	dialog->token = token;
-	if (token != 0 && other->token != 0 && !other->ended && token >> 8 == other->token >> 8) {
-		if (ahead > 0 && ahead < 128) {
-			model_refuse(dialog, TCP_STATUS_OK, false);
-			return;
-		}
-		other->ended = true;
-	}
-	answer_status(dialog, TCP_STATUS_OK);
-}
-
-static void model_hello(struct dialog *dialog)
-{
-	static const unsigned char unknown[TCP_NONCE_BYTES + TCP_PROOF_BYTES];
-	struct tcp_header header = tcp_header_get(dialog->part);
-
-	memcpy(dialog->about.hello, dialog->part, TCP_HEADER_BYTES);
-	if (header.addr != rig.side->engine->incarnation) {
-		model_refuse(dialog, TCP_STATUS_INCARNATION, true);
-		return;
-	}
-	if (header.options != rig.side->options) {
-		model_refuse(dialog, TCP_STATUS_OPTIONS, true);
-		return;
-	}
-	dialog->options = header.options;
-	if ((header.options & LW_TCP_AUTH) == 0) {
-		model_welcome(dialog);
-		return;
-	}
-	dialog->stage = PROVING;
-	memcpy(dialog->about.initiator, dialog->part + TCP_HEADER_BYTES, TCP_NONCE_BYTES);
-	answer_status(dialog, TCP_STATUS_CHALLENGE);
-	dialog->challenge = dialog->due;
-	dialog->learned = 0;
-	answer(dialog, unknown, sizeof(unknown));
-}
-
-/* Nobody proves what it has not read. */
-static void model_proof(struct dialog *dialog)
-{
-	unsigned char right[TCP_PROOF_BYTES];
-
-	tcp_auth_prove(SECRET, TCP_INITIATOR, &dialog->about, right);
-	if (dialog->learned == TCP_NONCE_BYTES && memcmp(dialog->part, right, sizeof(right)) == 0)
-		model_welcome(dialog);
-	else
-		model_refuse(dialog, TCP_STATUS_UNAUTHORIZED, true);
-}
-
-/* Answers from byte at on were read: what only the target knew is known then. */
-static void model_learn(struct dialog *dialog, const unsigned char *bytes, size_t at, size_t length)
-{
-	if (dialog->stage != PROVING)
-		return;
-	for (size_t i = 0; i < length && dialog->learned < TCP_NONCE_BYTES; i++) {
-		if (at + i != dialog->challenge + dialog->learned)
-			continue;
-		dialog->answers[at + i] = bytes[i];
-		dialog->about.target[dialog->learned++] = bytes[i];
-		if (dialog->learned == TCP_NONCE_BYTES)
-			tcp_auth_prove(SECRET, TCP_TARGET, &dialog->about,
-				       dialog->answers + dialog->challenge + TCP_NONCE_BYTES);
-	}
-}
-
-static void model_request(struct dialog *dialog)
-{
-	struct tcp_header header = tcp_header_get(dialog->part);
-	bool v2 = header.op >= TCP_OP_V2;
-	uint8_t op = header.op % TCP_OP_V2;
-	uint32_t sum;
-
-	if (dialog->stage != SERVING && rig.side->options != 0) {
-		model_refuse(dialog, TCP_STATUS_OPTIONS, v2);
-		return;
-	}
-	memcpy(&sum, dialog->part + TCP_HEADER_SUM, sizeof(sum));
-	if (has_sums(dialog) && (!v2 || sum != sum_of(dialog->part, TCP_HEADER_SUM))) {
-		model_refuse(dialog, TCP_STATUS_CORRUPT, v2);
-		return;
-	}
-	if (!offered(header.addr, header.size, op == TCP_OP_WRITE ? LW_ACCESS_REMOTE_WRITE : LW_ACCESS_REMOTE_READ)) {
-		model_refuse(dialog, TCP_STATUS_REFUSED, v2);
-		return;
-	}
-	if (op == TCP_OP_WRITE) {
-		dialog->dest = header.addr - BASE;
-		dialog->left = header.size;
-		dialog->confirm = v2;
-		dialog->sum = TCP_SUM_START;
-		return;
-	}
-	if (v2)
-		answer_status(dialog, TCP_STATUS_OK);
-	answer(dialog, rig.model.memory + (header.addr - BASE), header.size);
-	sum = has_sums(dialog) ? sum_of(rig.model.memory + (header.addr - BASE), header.size) : 0;
-	answer(dialog, &sum, has_sums(dialog) ? sizeof(sum) : 0);
-}
-
-static void model_change(uint64_t from, uint64_t to)
-{
-	if (from < rig.model.changed)
-		rig.model.changed = from;
-	if (to > rig.model.changed_end)
-		rig.model.changed_end = to;
-}
-
-static void model_store(struct dialog *dialog, const unsigned char *bytes, size_t length)
-{
-	memcpy(rig.model.memory + dialog->dest, bytes, length);
-	model_change(dialog->dest, dialog->dest + length);
-	dialog->dest += length;
-	dialog->left -= length;
-	if (has_sums(dialog))
-		dialog->sum = tcp_checksum_add(dialog->sum, bytes, length);
-	dialog->sum_due = dialog->left == 0 && has_sums(dialog);
-	if (dialog->left == 0 && !dialog->sum_due && dialog->confirm)
-		answer_status(dialog, TCP_STATUS_OK);
-}
-
-/* How many bytes have to be there before the next thing happens. */
-static size_t model_needs(const struct dialog *dialog)
-{
-	if (dialog->sum_due)
-		return TCP_SUM_BYTES;
-	if (dialog->stage == PROVING)
-		return TCP_PROOF_BYTES;
-	if (dialog->have < TCP_HEADER_BYTES || dialog->part[16] != (TCP_OP_V2 | TCP_OP_HELLO) ||
-	    (dialog->part[17] & LW_TCP_AUTH) == 0)
-		return TCP_HEADER_BYTES;
-	return TCP_HEADER_BYTES + TCP_NONCE_BYTES;
-}
-
-static void model_act(struct dialog *dialog)
-{
-	uint32_t sum;
-
-	dialog->have = 0;
-	if (dialog->sum_due) {
-		memcpy(&sum, dialog->part, sizeof(sum));
-		dialog->sum_due = false;
-		if (sum == tcp_checksum_wire(dialog->sum))
-			answer_status(dialog, TCP_STATUS_OK);
-		else
-			model_refuse(dialog, TCP_STATUS_CORRUPT, true);
-	} else if (dialog->stage == PROVING) {
-		model_proof(dialog);
-	} else if (dialog->part[16] == (TCP_OP_V2 | TCP_OP_HELLO)) {
-		model_hello(dialog);
-	} else {
-		model_request(dialog);
-	}
-}
-
-static void model_feed(struct dialog *dialog, const unsigned char *bytes, size_t length)
-{
-	size_t here;
-
-	for (; length > 0 && !dialog->refused && !dialog->ended; bytes += here, length -= here) {
-		if (dialog->left != 0) {
-			here = dialog->left < length ? dialog->left : length;
-			model_store(dialog, bytes, here);
-			continue;
-		}
-		here = model_needs(dialog) - dialog->have;
-		here = here < length ? here : length;
-		memcpy(dialog->part + dialog->have, bytes, here);
-		dialog->have += here;
-		if (dialog->have == model_needs(dialog))
-			model_act(dialog);
-	}
-}
 
 static void open_listener(void)
 {
@@ -413,7 +133,7 @@ static void open_rig(void)
 			FUZZ_CHECK(mprotect(memory + page * PAGE, PAGE, PROT_NONE) == 0, "mprotect");
 	for (uint8_t i = 0; i < SIDES; i++)
 		open_side(&rig.sides[i], i, memory);
-	FUZZ_CHECK(le32toh(sum_of("123456789", 9)) == UINT32_C(0xe3069283), "this is not CRC32C");
+	FUZZ_CHECK(le32toh(model_sum("123456789", 9)) == UINT32_C(0xe3069283), "this is not CRC32C");
 	rig.side = rig.sides;
 	open_listener();
 	fuzz_setup_end();
@@ -521,7 +241,7 @@ static void send_bytes(struct client *client, const void *memory, size_t length)
 		ssize_t sent = send(client->fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (sent > 0) {
-			model_feed(client->dialog, bytes, (size_t)sent);
+			model_feed(&rig.model, client->dialog, bytes, (size_t)sent);
 			client->sent += (uint64_t)sent;
 			bytes += sent;
 			length -= (size_t)sent;
@@ -575,9 +295,9 @@ static uint64_t some_size(struct fuzz_input *input)
 /* Puts a header's sum where one is asked for, a wrong one if so told. */
 static void put_sum(const struct client *client, unsigned char *bytes, bool wrong)
 {
-	uint32_t sum = sum_of(bytes, TCP_HEADER_SUM) ^ htole32(wrong);
+	uint32_t sum = model_sum(bytes, TCP_HEADER_SUM) ^ htole32(wrong);
 
-	if (has_sums(client->dialog) && bytes[16] != (TCP_OP_V2 | TCP_OP_HELLO))
+	if (model_has_sums(client->dialog) && bytes[16] != (TCP_OP_V2 | TCP_OP_HELLO))
 		memcpy(bytes + TCP_HEADER_SUM, &sum, sizeof(sum));
 }
 
@@ -659,7 +379,7 @@ static void send_header(struct client *client, struct fuzz_input *input, uint8_t
 static void send_body(struct client *client, size_t length, uint8_t flags)
 {
 	const struct dialog *dialog = client->dialog;
-	size_t here = has_sums(dialog) && dialog->left <= length ? (size_t)dialog->left : length;
+	size_t here = model_has_sums(dialog) && dialog->left <= length ? (size_t)dialog->left : length;
 
 	send_bytes(client, rig.scratch, here);
 	if (dialog->sum_due && dialog->have == 0) {
@@ -686,8 +406,8 @@ static void send_storm(struct client *client, size_t count, uint8_t kind)
 		if (!store)
 			continue;
 		*at++ = (unsigned char)i;
-		if (has_sums(client->dialog)) {
-			uint32_t sum = sum_of(at - 1, 1);
+		if (model_has_sums(client->dialog)) {
+			uint32_t sum = model_sum(at - 1, 1);
 
 			memcpy(at, &sum, sizeof(sum));
 			at += sizeof(sum);
@@ -766,7 +486,7 @@ static void check_fence(struct client *old, struct client *next, size_t length)
 		   "a body was stored, but not its beginning");
 	memcpy(found, memory, length);
 	memcpy(right, memory, length);
-	model_change(old->dialog->dest, old->dialog->dest + length);
+	model_change(&rig.model, old->dialog->dest, old->dialog->dest + length);
 	drive();
 	read_all(next);
 	FUZZ_CHECK(next->ended || next->answered == next->dialog->due, "a greeting is not answered in full");
@@ -823,7 +543,7 @@ static void another(struct client *client, struct fuzz_input *input)
 	close(next.fd);
 	drive();
 	next.dialog->ended = true;
-	model_feed(dialog, rig.scratch, length);
+	model_feed(&rig.model, dialog, rig.scratch, length);
 	client->sent += length;
 }
 
@@ -878,7 +598,7 @@ static void crowd(struct client *client)
 	} else {
 		FUZZ_CHECK(idle, "a connection had to go that was not idle");
 		dialog->refused = true;
-		answer_status(dialog, TCP_STATUS_LEAVING);
+		model_status(dialog, TCP_STATUS_LEAVING);
 		while (!client->ended && poll(waits, 1, END_MS) > 0)
 			read_all(client);
 		FUZZ_CHECK(client->ended && client->answered == dialog->due, "a client was not told that it has to go");
@@ -1080,6 +800,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	reset();
 	options = fuzz_u8(&input);
 	rig.side = &rig.sides[kind_of(options)->side];
+	rig.model.incarnation = rig.side->engine->incarnation;
+	rig.model.options = rig.side->options;
 	drive(); /* time may have passed since its last turn */
 	client = connect_client(options, rig.model.dialogs);
 	if (kind_of(options)->greets)
