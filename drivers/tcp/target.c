@@ -8,6 +8,8 @@
  */
 #include <errno.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +28,7 @@
 #define BEHIND_BIG_BODY 4096u
 /* A peer that can't be told that its connection ends keeps it for so long after its last byte. */
 #define SILENT_MS 1000u
+#define RESET_REST_MS 10u
 
 /* What the status CHALLENGE is followed by, with it. */
 struct challenge {
@@ -531,7 +534,38 @@ static bool idle(struct tcp_served *served)
 	return ioctl(fd, SIOCINQ, &unread) == 0 && unread == 0 && ioctl(fd, SIOCOUTQNSD, &unsent) == 0 && unsent == 0;
 }
 
-/* Ends the connection that has been idle the longest. False: all are busy. */
+/* Whether the peer has reset the connection, and the event that says so is still to come. */
+static bool reset(const struct tcp_served *served)
+{
+	struct tcp_info info = {.tcpi_state = 0};
+	socklen_t length = sizeof(info);
+
+	return getsockopt(served->sock.io.fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+	       info.tcpi_state == TCP_CLOSE;
+}
+
+/* Ends a connection that its peer has reset. To ask for all of them takes its time, so that it is not done for each of
+ * a flood of new ones: not again for a moment when there was none. */
+static bool end_reset(struct tcp_worker *worker)
+{
+	uint32_t now_ms = worker->worker->now_ms;
+	struct tcp_served *served;
+
+	if (worker->no_reset && now_ms - worker->no_reset_ms < RESET_REST_MS)
+		return false;
+	TAILQ_FOREACH(served, &worker->served, link)
+	{
+		if (reset(served)) {
+			end_served(served, true);
+			return true;
+		}
+	}
+	worker->no_reset = true;
+	worker->no_reset_ms = now_ms;
+	return false;
+}
+
+/* Ends the connection that has been idle the longest, else one that is of no use any more. False: all are busy. */
 static bool make_room(struct tcp_worker *worker)
 {
 	uint64_t leaving = tcp_status_word(TCP_STATUS_LEAVING);
@@ -548,7 +582,7 @@ static bool make_room(struct tcp_worker *worker)
 		end_served(served, false);
 		return true;
 	}
-	return false;
+	return end_reset(worker);
 }
 
 void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)

@@ -81,6 +81,8 @@ struct tcp_worker {
 	struct tcp_pipes pipes;
 	uint32_t ticked_ms;
 	TAILQ_HEAD(, tcp_served) served; /* the one that was used longest ago first */
+	bool no_reset;                   /* at no_reset_ms none of them had been reset */
+	uint32_t no_reset_ms;
 	unsigned char *blocks;           /* one a served connection: staging and replies */
 	size_t blocks_bytes;
 	uint32_t *free_blocks;

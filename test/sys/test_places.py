@@ -3,6 +3,8 @@
 has to go for another one's sake. Only when all are busy a new one is refused. Run by test_places.sh."""
 
 import fcntl
+import os
+import signal
 import struct
 import termios
 import time
@@ -23,6 +25,7 @@ from wire import (
     eventually,
     header,
     main,
+    reset,
     rest,
     take,
 )
@@ -118,6 +121,22 @@ class Places(unittest.TestCase):
                 self.assertEqual(len(take(sock, ANSWERS * (MIB + 8))), ANSWERS * (MIB + 8))
         for _ in range(3):
             self.assertEqual(self.served(self.client()), OK)
+
+
+    def test_reset_ones_leave_their_places_before_the_target_read_of_it(self):
+        # All are there at once when it goes on: those that were given up, and one that has something to do.
+        os.kill(self.target.process.pid, signal.SIGSTOP)
+        try:
+            for _ in range(self.PLACES + 10):
+                sock = connect(self.target.data_port)
+                sock.sendall(header(MIB, self.target.addr, READ2) * 5)
+                reset(sock)
+            late = connect(self.target.data_port)
+            self.addCleanup(late.close)
+            late.sendall(header(100, self.target.addr, READ2))
+        finally:
+            os.kill(self.target.process.pid, signal.SIGCONT)
+        self.assertEqual(take(late, 108)[:8], OK)
 
 
 class Leaving(unittest.TestCase):
