@@ -21,7 +21,7 @@
 #define WHY_BYTES 256
 #define CPU_MAX 65535 /* highest CPU number in a list */
 
-enum kind { KIND_N, KIND_B, KIND_E, KIND_T, KIND_L };
+enum kind { KIND_N, KIND_B, KIND_E, KIND_T, KIND_L, KIND_S };
 
 struct key {
 	const char *name;
@@ -51,7 +51,8 @@ enum {
 };
 
 /* Room of a value, by kind. */
-static const size_t sizes[] = {sizeof(uint64_t), sizeof(bool), sizeof(uint32_t), LW_CONFIG_TEXT, LW_CONFIG_LONG};
+static const size_t sizes[] = {sizeof(uint64_t), sizeof(bool), sizeof(uint32_t), LW_CONFIG_TEXT, LW_CONFIG_LONG,
+			       LW_CONFIG_TEXT};
 
 static const char *const source_names[] = {"default", "file", "env", "code"};
 
@@ -218,6 +219,7 @@ static int set_key(struct lw_config *config, const struct key *key, const char *
 		}
 		break;
 	case KIND_T:
+	case KIND_S:
 	case KIND_L:
 		if (check_text(key, text, why) != 0)
 			return rc;
@@ -238,7 +240,7 @@ static void copy_key(struct lw_config *dst, const struct lw_config *src, const s
 /* A text, or what stands for one that nobody may see. */
 static const char *shown(const struct key *key, const char *text)
 {
-	return key == &keys[KEY_tcp_secret] && *text != '\0' ? "(hidden)" : text;
+	return key->kind == KIND_S && *text != '\0' ? "(hidden)" : text;
 }
 
 /* The value as text, in buffer if it is a number. */
@@ -260,6 +262,7 @@ static const char *value_text(const struct lw_config *config, const struct key *
 		snprintf(buffer, size, "%.*s", (int)strcspn(words, "|"), words);
 		return buffer;
 	case KIND_T:
+	case KIND_S:
 	case KIND_L:
 		return shown(key, src);
 	}
@@ -490,6 +493,10 @@ static void apply_foreign(struct lw_config *config)
 		{"MC_TCP_LANES_PER_PEER", KEY_tcp_lanes},
 		{"MC_TCP_MAX_CONNECTIONS_PER_PEER", KEY_tcp_lanes}, /* the older name */
 		{"MC_CUSTOM_TOPO_JSON", KEY_topology_file},
+		{"MC_METADATA_CLUSTER_ID", KEY_store_cluster},
+		{"MC_REDIS_USERNAME", KEY_store_user},
+		{"MC_REDIS_PASSWORD", KEY_store_password},
+		{"MC_REDIS_DB_INDEX", KEY_store_db},
 	};
 	char buffer[32], why[WHY_BYTES];
 
@@ -501,7 +508,7 @@ static void apply_foreign(struct lw_config *config)
 			continue;
 		if (set_key(config, key, value, LW_SOURCE_ENV, why) != 0)
 			lw_log(LW_LOG_WARNING, "the environment's %s=\"%.64s\" %s; %s = \"%s\" is used",
-			       foreign[i].variable, value, why, key->name,
+			       foreign[i].variable, shown(key, value), why, key->name,
 			       value_text(config, key, buffer, sizeof(buffer)));
 	}
 }
@@ -607,6 +614,7 @@ static bool add_value(cJSON *object, const char *name, const struct lw_config *c
 		return cJSON_AddBoolToObject(object, name, *(const bool *)field(config, key)) != NULL;
 	case KIND_E:
 	case KIND_T:
+	case KIND_S:
 	case KIND_L:
 		break;
 	}

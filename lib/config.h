@@ -19,10 +19,21 @@ enum lw_poll_mode {
 #define LW_CONFIG_TEXT 256   /* longest text value with its NUL */
 #define LW_CONFIG_LONG 16384 /* the same of a long one */
 
-/* N: unsigned number   B: on/off   E: one of the words in unit   T: text   L: long text
+/* N: unsigned number   B: on/off   E: one of the words in unit   T: text   L: long text   S: text that is never shown
  * X(kind, name, default, min, max, unit or words, help) */
 #define LW_CONFIG_KEYS(X)                                                                                              \
-	X(T, metadata, "P2PHANDSHAKE", 1, 255, "", "how peers are found; this version knows P2PHANDSHAKE")             \
+	X(T, metadata, "P2PHANDSHAKE", 1, 255, "",                                                                     \
+	  "how peers are found: P2PHANDSHAKE (they ask each other), or a store: etcd://HOST:PORT[,HOST:PORT], "        \
+	  "redis://HOST:PORT, http://HOST:PORT/PATH, https://...")                                                     \
+	X(T, store_cluster, "", 0, 127, "", "cluster whose keys are used in the store: mooncake/CLUSTER/...")          \
+	X(N, store_lease_s, "30", 0, 31536000, "s",                                                                    \
+	  "keys of an engine that died vanish from the store after so long, where it can do that; 0: never")           \
+	X(N, store_timeout_ms, "5000", 10, 3600000, "ms", "an operation of the store takes at most this")              \
+	X(N, store_max_bytes, "16777216", 65536, 134217728, "bytes", "longest document written to or read from the store") \
+	X(T, store_user, "", 0, 255, "", "user at a redis that asks for one")                                          \
+	X(S, store_password, "", 0, 255, "", "password at a redis that asks for one; never shown")                     \
+	X(N, store_db, "0", 0, 255, "number", "database of a redis")                                                   \
+	X(S, store_token, "", 0, 255, "", "bearer token for an HTTP store that asks for one; never shown")             \
 	X(T, address, "", 0, 63, "",                                                                                   \
 	  "address of this host that an engine without a name announces and listens on; empty: chosen")                \
 	X(T, drivers, "shm,tcp,null", 0, 255, "", "drivers that may be used, separated by commas")                     \
@@ -51,6 +62,8 @@ enum lw_poll_mode {
 	  "opening a segment, a probe or a note takes at most this")                                                   \
 	X(N, handshake_max_bytes, "16777216", 1048576, 134217728, "bytes", "longest handshake frame taken or sent")    \
 	X(N, handshake_clients, "256", 1, 65535, "connections", "handshake connections served at once")                \
+	X(B, refresh, "on", 0, 0, "",                                                                                  \
+	  "ask a peer again what it offers when a request points elsewhere, or is refused; off: it fails at once")     \
 	X(N, port_min, "15000", 1024, 65535, "port", "lowest port the engine may listen on; it takes two")             \
 	X(N, port_max, "17000", 1024, 65535, "port", "highest port the engine may listen on")                          \
 	X(L, topology, "", 0, 16383, "",                                                                               \
@@ -68,7 +81,7 @@ enum lw_poll_mode {
 	  "WRITEs from this size leave without a copy where the system allows it; 0: never")                           \
 	X(B, tcp_checksum, "off", 0, 0, "",                                                                            \
 	  "end-to-end checksums (CRC32C) of requests and bodies; Lanewise peers set alike are reached, no others")     \
-	X(T, tcp_secret, "", 0, 255, "",                                                                               \
+	X(S, tcp_secret, "", 0, 255, "",                                                                               \
 	  "data connections prove that both sides know it (HMAC-SHA256); peers without it are refused; never shown")   \
 	X(N, tcp_proto, "2", 1, 2, "version", "highest framing version spoken to peers; 1 leaves writes unconfirmed")  \
 	X(N, notify_queue, "1024", 1, 1048576, "notes", "notes received and not yet polled; more are refused")         \
@@ -81,6 +94,7 @@ struct lw_config {
 #define LW_FIELD_B(name) bool name;
 #define LW_FIELD_E(name) uint32_t name;
 #define LW_FIELD_T(name) char name[LW_CONFIG_TEXT];
+#define LW_FIELD_S(name) char name[LW_CONFIG_TEXT];
 #define LW_FIELD_L(name) char name[LW_CONFIG_LONG];
 #define X(kind, name, def, min, max, unit, help) LW_FIELD_##kind(name)
 	LW_CONFIG_KEYS(X)

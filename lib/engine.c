@@ -18,10 +18,13 @@
 #include "lib/log.h"
 #include "lib/topology.h"
 #include "meta/address.h"
+#include "meta/directory.h"
 #include "meta/frame.h"
+#include "meta/json.h"
 
 #define ENGINES_MAX 256
 #define CLOSE_WAIT_MS 5000
+#define STORE_CLOSE_MS 2000 /* of those, for the metadata store */
 #define REQUEST_CHECKED_BYTES 65536 /* of a handshake request */
 
 /* Engines by tag - 1. Never freed: see lib/engine.h. */
@@ -37,6 +40,8 @@ static const char forked_text[] = "the engine belongs to the parent process; ope
 static void drop_descriptors(struct lw_engine *engine)
 {
 	lw_ctrl_forked(engine->ctrl);
+	if (engine->directory != NULL)
+		lw_directory_forked(engine->directory);
 	for (uint32_t i = 0; i < engine->worker_count; i++) {
 		struct lw_worker *worker = &engine->workers[i];
 
@@ -147,7 +152,7 @@ static int serve(void *arg, int type, const char *body, size_t size, char **repl
 	if (!is_json(body, size))
 		return -EPROTO;
 	if (type == LW_FRAME_METADATA)
-		return lw_segment_publish(engine, reply, reply_size);
+		return lw_segment_document(engine, reply, reply_size);
 	if (type == LW_FRAME_NOTIFY)
 		return lw_notify_receive(engine, body, size, reply, reply_size);
 	if (type != LW_FRAME_PROBE && type != LW_FRAME_CONNECTION)
@@ -209,12 +214,22 @@ static int choose_address(const struct lw_config *config, struct lw_address *out
 	return 0;
 }
 
-/* The name, and the address behind it that is to be this host's. */
-static int choose_name(struct lw_engine *engine, const char *name)
+/* The address that is to be this host's, and behind which peers find the engine. Where peers ask each other it is part
+ * of the name; in a store the name is a key, and any text. */
+static int choose_name(struct lw_engine *engine, const char *name, bool p2p)
 {
 	struct lw_address address;
 	int error;
 
+	engine->name[0] = '\0';
+	if (!p2p && name != NULL && name[0] != '\0') {
+		name += strspn(name, "/");
+		if (name[0] == '\0' || strnlen(name, LW_NAME_MAX) == LW_NAME_MAX || !lw_is_printable(name))
+			return lw_fail(-EINVAL, "the engine's name has to have 1 to %d bytes, no control characters",
+				       LW_NAME_MAX - 1);
+		snprintf(engine->name, sizeof(engine->name), "%s", name);
+		name = NULL;
+	}
 	if (name == NULL || name[0] == '\0') {
 		error = choose_address(&engine->config, &address);
 		if (error != 0)
@@ -254,7 +269,7 @@ static int open_ctrl(struct lw_engine *engine)
 	engine->own.port = lw_ctrl_port(engine->ctrl);
 	for (uint32_t i = 0; i < engine->address.count; i++)
 		lw_sockaddr_set_port(&engine->address.addr[i], engine->own.port);
-	if (lw_hostport_format(&engine->own, engine->name, sizeof(engine->name)) < 0)
+	if (engine->name[0] == '\0' && lw_hostport_format(&engine->own, engine->name, sizeof(engine->name)) < 0)
 		return lw_fail(-EINVAL, "the engine's host name is too long");
 	return 0;
 }
@@ -321,6 +336,28 @@ static void close_drivers(struct lw_engine *engine)
 			lw_drivers[i]->close(engine->driver_context[i]);
 		engine->driver_on[i] = false;
 	}
+}
+
+static void stop_drivers(struct lw_engine *engine)
+{
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->stop != NULL)
+			lw_drivers[i]->stop(engine->driver_context[i]);
+}
+
+/* Drivers begin to take connections. */
+static int start_drivers(struct lw_engine *engine)
+{
+	int error;
+
+	for (size_t i = 0; i < lw_drivers_count; i++) {
+		if (!engine->driver_on[i] || lw_drivers[i]->start == NULL)
+			continue;
+		error = lw_drivers[i]->start(engine->driver_context[i]);
+		if (error != 0)
+			return lw_fail(error, "driver %s could not start: %s", lw_drivers[i]->name, lw_strerror(error));
+	}
+	return 0;
 }
 
 static int open_tables(struct lw_engine *engine)
@@ -465,11 +502,58 @@ static void close_workers(struct lw_engine *engine)
 	engine->workers_ready = 0;
 }
 
-static int check_metadata(const char *metadata)
+static int document(void *arg, char **text, size_t *length)
 {
-	if (strcmp(metadata, "P2PHANDSHAKE") != 0)
-		return lw_fail(-EINVAL, "metadata \"%s\" is not known; this version takes P2PHANDSHAKE", metadata);
+	return lw_segment_document(arg, text, length);
+}
+
+/* Prepares the engine's place in a metadata store, if that is how peers find it. */
+static int open_directory(struct lw_engine *engine, const char *url)
+{
+	const struct lw_config *config = &engine->config;
+	const struct lw_directory_opts opts = {
+		.url = url,
+		.store = {.size = sizeof(opts.store),
+			  .incarnation = engine->incarnation,
+			  .lease_s = (uint32_t)config->store_lease_s,
+			  .redis_db = (uint32_t)config->store_db,
+			  .user = config->store_user,
+			  .password = config->store_password,
+			  .token = config->store_token,
+			  .max_value = config->store_max_bytes},
+		.cluster = config->store_cluster,
+		.timeout_ms = (uint32_t)config->store_timeout_ms,
+		.document = document,
+		.arg = engine,
+	};
+	char why[400];
+	int error;
+
+	if (lw_store_is_p2p(url))
+		return 0;
+	error = lw_directory_open(&opts, &engine->directory, why, sizeof(why));
+	return error != 0 ? lw_fail(error, "the metadata store: %s", why) : 0;
+}
+
+/* Peers can find the engine from now on. */
+static int begin_directory(struct lw_engine *engine)
+{
+	const struct lw_contact contact = {.where = engine->own, .incarnation = engine->incarnation};
+	char why[400];
+	int error;
+
+	if (engine->directory == NULL)
+		return 0;
+	error = lw_directory_begin(engine->directory, engine->name, &contact, why, sizeof(why));
+	if (error != 0)
+		return lw_fail(error, "the engine can't be entered in the metadata store: %s", why);
 	return 0;
+}
+
+static void close_directory(struct lw_engine *engine)
+{
+	lw_directory_close(engine->directory);
+	engine->directory = NULL;
 }
 
 static void drop_matrix(struct lw_engine *engine)
@@ -498,8 +582,6 @@ int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)
 		return error;
 	error = lw_config_load(&engine->config, opts.config_file, opts.settings, opts.settings_count);
 	if (error == 0)
-		error = check_metadata(opts.metadata != NULL ? opts.metadata : engine->config.metadata);
-	if (error == 0)
 		error = lw_topology_given(&engine->config, &engine->matrix);
 	if (error != 0)
 		goto give;
@@ -509,7 +591,9 @@ int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)
 		engine->incarnation = lw_now_ns() | 1;
 	engine->worker_count = lw_engine_caller_driven(engine) ? 1 : (uint32_t)engine->config.workers;
 	engine->workers_ready = 0;
-	error = choose_name(engine, opts.name);
+	error = open_directory(engine, opts.metadata != NULL ? opts.metadata : engine->config.metadata);
+	if (error == 0)
+		error = choose_name(engine, opts.name, engine->directory == NULL);
 	if (error != 0)
 		goto give;
 	if (!lw_engine_caller_driven(engine))
@@ -532,20 +616,23 @@ int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)
 	if (error != 0)
 		goto workers;
 	lw_segment_init(engine);
-	for (size_t i = 0; i < lw_drivers_count; i++)
-		if (engine->driver_on[i] && lw_drivers[i]->start != NULL && error == 0)
-			error = lw_drivers[i]->start(engine->driver_context[i]);
-	if (error != 0) {
-		lw_fail(error, "a driver could not start: %s", lw_strerror(error));
+	error = start_drivers(engine);
+	if (error != 0)
 		goto workers;
-	}
+	error = begin_directory(engine);
+	if (error != 0)
+		goto directory;
 	atomic_store(&engine->state, LW_ENGINE_OPEN);
 	lw_log(LW_LOG_INFO, "engine %s is open, incarnation %016llx", engine->name,
 	       (unsigned long long)engine->incarnation);
 	*out = engine;
 	return 0;
+directory:
+	lw_directory_refuse(engine->directory, STORE_CLOSE_MS);
+	stop_drivers(engine);
 workers:
 	stop_workers(engine);
+	close_directory(engine);
 	/* First, since it serves peers already and asks the drivers for it. */
 	lw_ctrl_close(engine->ctrl);
 	close_workers(engine);
@@ -560,6 +647,7 @@ tables:
 	lw_rcu_fini(&engine->rcu);
 	close_tables(engine);
 give:
+	close_directory(engine);
 	drop_matrix(engine);
 	give_engine(engine);
 	return error;
@@ -609,9 +697,8 @@ int lw_engine_close(struct lw_engine *engine)
 						 : lw_fail(-EINVAL, "the engine is not open");
 	}
 	lw_fence_heavy(); /* with the light one of lw_channel_enter */
-	for (size_t i = 0; i < lw_drivers_count; i++)
-		if (engine->driver_on[i] && lw_drivers[i]->stop != NULL)
-			lw_drivers[i]->stop(engine->driver_context[i]);
+	lw_directory_refuse(engine->directory, STORE_CLOSE_MS);
+	stop_drivers(engine);
 	stop_workers(engine);
 	/* Calls to peers end with -ESHUTDOWN, and those who wait for them leave. */
 	lw_ctrl_refuse(engine->ctrl);
@@ -621,6 +708,7 @@ int lw_engine_close(struct lw_engine *engine)
 		       engine->name);
 		return 0;
 	}
+	close_directory(engine);
 	lw_ctrl_close(engine->ctrl);
 	close_workers(engine);
 	close_drivers(engine);

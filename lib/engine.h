@@ -65,6 +65,7 @@ struct lw_segment_slot {
 	bool stale; /* the peer of this incarnation is gone; a new open gets a new slot */
 	char name[LW_NAME_MAX];
 	struct lw_addrs rpc;      /* handshake port */
+	struct lw_refresh *refresh; /* NULL: there was nobody to ask so far; set before gen becomes odd */
 	_Atomic uint32_t leaving; /* workers that still have to let go */
 	struct lw_segment_leave *leave;
 };
@@ -91,8 +92,8 @@ struct lw_engine {
 	uint32_t epoch; /* even; where the generations of this life begin */
 	uint64_t incarnation;
 	struct lw_config config;
-	struct lw_hostport own; /* name */
 	char name[LW_NAME_MAX];
+	struct lw_hostport own;   /* what is announced: where our handshake port is */
 	struct lw_addrs address;  /* where we listen; its port is that of the handshake */
 	struct lw_matrix *matrix; /* that settings give; NULL: it is to be discovered */
 
@@ -104,6 +105,7 @@ struct lw_engine {
 	char driver_note[LW_MAX_DRIVERS][128]; /* why it is off, or how it works here */
 	void *driver_context[LW_MAX_DRIVERS];
 	struct lw_ctrl *ctrl;
+	struct lw_directory *directory; /* our place in a metadata store; NULL: peers ask each other */
 	struct lw_rcu rcu;
 
 	struct lw_pages batch_pages, batch_next_pages, task_pages, task_next_pages, channel_pages, segment_pages;
@@ -199,7 +201,17 @@ void lw_memory_fini(struct lw_engine *engine);
 /* segment.c */
 void lw_segment_init(struct lw_engine *engine);
 void lw_segment_fini(struct lw_engine *engine);
-int lw_segment_publish(struct lw_engine *engine, char **json, size_t *size);
+/* Our own document without buffers: what the drivers tell. */
+void lw_segment_describe(struct lw_engine *engine, struct lw_desc *desc);
+/* The whole of it as text: what is registered and offered now. */
+int lw_segment_document(struct lw_engine *engine, char **json, size_t *size);
+/* The view of what a peer offers. 0; -ENOTSUP, -EPROTO, -EPROTONOSUPPORT, -ENOMEM, said in lw_last_error. */
+int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc,
+		    struct lw_view **out);
+void lw_segment_view_free(struct lw_view *view);
+/* Takes a newer view of the segment over. 0; -ESTALE it is one of another life of the peer: the segment is stale from
+ * now on; -EBADF the segment is not that one any more. */
+int lw_segment_renew(struct lw_engine *engine, struct lw_segment_slot *slot, uint32_t gen, struct lw_view *view);
 /* The name of a segment for messages. */
 void lw_segment_name(struct lw_engine *engine, lw_segment_t segment, char *text, size_t size);
 /* Where the handshake port of the peer is, and its name. 0, -EBADF, -ENOTSUP nobody is there (null driver). */

@@ -7,6 +7,8 @@
 
 #include "lib/engine.h"
 #include "lib/error.h"
+#include "lib/log.h"
+#include "meta/directory.h"
 
 #define UNREGISTER_MS 5000
 #define LENGTH_MAX (UINT64_C(1) << 47)
@@ -198,21 +200,12 @@ static uint32_t slot_at(struct lw_engine *engine, const void *addr)
 		->tag;
 }
 
-int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
+/* Enters the buffers, all or none. */
+static int enter_buffers(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
 {
 	size_t done = 0;
 	int error;
 
-	if (list == NULL || ids == NULL || count == 0)
-		return lw_fail(-EINVAL, "list and ids must not be NULL, count not 0");
-	for (size_t i = 0; i < count; i++) {
-		error = check_buffer(&list[i], i);
-		if (error != 0)
-			return error;
-	}
-	error = lw_engine_enter(engine);
-	if (error != 0)
-		return error;
 	pthread_mutex_lock(&engine->lock);
 	error = reserve_slots(engine, count);
 	if (error == 0)
@@ -242,7 +235,6 @@ int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, s
 		ids[i] = lw_handle(engine->buffers[index].gen, engine->tag, index);
 	}
 	pthread_mutex_unlock(&engine->lock);
-	lw_engine_leave(engine);
 	return error;
 }
 
@@ -308,24 +300,15 @@ static int withdraw(struct lw_engine *engine, lw_buffer_t id)
 	return 0;
 }
 
-int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint32_t timeout_ms)
+/* Takes the buffers out, each by itself; the first error. When it returns, nobody touches them, on -EBUSY excepted. */
+static int leave_buffers(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint64_t start_ns,
+			 uint32_t timeout_ms)
 {
-	uint64_t start_ns = lw_now_ns();
-	struct revocation *revocation;
+	struct revocation *revocation = malloc(sizeof(*revocation) + count * sizeof(revocation->ranges[0]));
 	int error, first_error = 0;
 
-	if (ids == NULL || count == 0)
-		return lw_fail(-EINVAL, "ids must not be NULL, count not 0");
-	if (timeout_ms == 0)
-		timeout_ms = UNREGISTER_MS;
-	revocation = malloc(sizeof(*revocation) + count * sizeof(revocation->ranges[0]));
 	if (revocation == NULL)
 		return lw_fail(-ENOMEM, "no memory for the list of buffers");
-	error = lw_engine_enter(engine);
-	if (error != 0) {
-		free(revocation);
-		return error;
-	}
 	revocation->count = 0;
 	atomic_init(&revocation->holders, engine->worker_count + 1);
 	pthread_mutex_lock(&engine->lock);
@@ -367,9 +350,92 @@ int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_
 	}
 	pthread_mutex_unlock(&engine->lock);
 	drop_revocation(revocation);
-	lw_engine_leave(engine);
 	return error != 0 ? error : first_error;
 }
+
+/* Whether peers are offered one of the list: then the store's document has to tell it. */
+static bool is_offered(const struct lw_memory *list, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (list[i].access != LW_ACCESS_LOCAL)
+			return true;
+	return false;
+}
+
+int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
+{
+	char why[320];
+	int error;
+
+	if (list == NULL || ids == NULL || count == 0)
+		return lw_fail(-EINVAL, "list and ids must not be NULL, count not 0");
+	for (size_t i = 0; i < count; i++) {
+		error = check_buffer(&list[i], i);
+		if (error != 0)
+			return error;
+	}
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	error = enter_buffers(engine, list, count, ids);
+	if (error != 0 || engine->directory == NULL || !is_offered(list, count))
+		goto out;
+	error = lw_directory_publish(engine->directory, (uint32_t)engine->config.store_timeout_ms, why, sizeof(why));
+	if (error == 0)
+		goto out;
+	/* What is not in the store is not registered. A peer may have learnt of it nevertheless. */
+	if (leave_buffers(engine, ids, count, lw_now_ns(), UNREGISTER_MS) != 0)
+		lw_log(LW_LOG_WARNING, "%zu buffers stay registered that the metadata store did not take: %s", count,
+		       lw_last_error());
+	lw_directory_touch(engine->directory);
+	lw_fail(error, "%zu buffers could not be announced in the metadata store: %s", count, why);
+out:
+	lw_engine_leave(engine);
+	return error;
+}
+
+/* Whether one of them was offered to peers. Before they are taken out. */
+static bool were_offered(struct lw_engine *engine, const lw_buffer_t *ids, size_t count)
+{
+	bool offered = false;
+
+	pthread_mutex_lock(&engine->lock);
+	for (size_t i = 0; i < count && !offered; i++) {
+		uint32_t index = (uint32_t)ids[i] & LW_HANDLE_INDEX_MASK;
+
+		offered = index < engine->buffers_used && engine->buffers[index].access != LW_ACCESS_LOCAL;
+	}
+	pthread_mutex_unlock(&engine->lock);
+	return offered;
+}
+
+int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint32_t timeout_ms)
+{
+	uint64_t start_ns = lw_now_ns();
+	char why[320];
+	bool offered;
+	int error, published;
+
+	if (ids == NULL || count == 0)
+		return lw_fail(-EINVAL, "ids must not be NULL, count not 0");
+	if (timeout_ms == 0)
+		timeout_ms = UNREGISTER_MS;
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	offered = engine->directory != NULL && were_offered(engine, ids, count);
+	error = leave_buffers(engine, ids, count, start_ns, timeout_ms);
+	if (offered) {
+		published = lw_directory_publish(engine->directory, (uint32_t)engine->config.store_timeout_ms, why,
+						 sizeof(why));
+		if (published != 0 && error == 0)
+			error = lw_fail(published,
+					"the buffers were taken back, but the metadata store still shows them: %s", why);
+	}
+	lw_engine_leave(engine);
+	return error;
+}
+
 
 int lw_memory_find(struct lw_engine *engine, const void *addr, lw_buffer_t *out)
 {

@@ -7,7 +7,8 @@
 
 #include "lib/engine.h"
 #include "lib/error.h"
-#include "lib/log.h"
+#include "lib/peer.h"
+#include "lib/refresh.h"
 #include "meta/descriptor.h"
 #include "meta/frame.h"
 
@@ -103,6 +104,8 @@ void lw_segment_fini(struct lw_engine *engine)
 			free_view(view);
 		free(slot->leave);
 		slot->leave = NULL;
+		lw_refresh_free(slot->refresh);
+		slot->refresh = NULL;
 		slot->refs = 0;
 		if ((atomic_load(&slot->gen) & 1) != 0)
 			atomic_fetch_add(&slot->gen, 1);
@@ -119,18 +122,23 @@ void lw_segment_name(struct lw_engine *engine, lw_segment_t segment, char *text,
 	pthread_mutex_unlock(&engine->lock);
 }
 
-/* Our own descriptor: what is registered and offered now. */
-int lw_segment_publish(struct lw_engine *engine, char **json, size_t *size)
+void lw_segment_describe(struct lw_engine *engine, struct lw_desc *desc)
 {
-	struct lw_desc desc = {.incarnation = engine->incarnation, .protocol = "tcp", .tcp_version = 1};
+	*desc = (struct lw_desc){.incarnation = engine->incarnation, .protocol = "tcp", .tcp_version = 1};
+	snprintf(desc->name, sizeof(desc->name), "%s", engine->name);
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->describe != NULL)
+			lw_drivers[i]->describe(engine->driver_context[i], desc);
+}
+
+int lw_segment_document(struct lw_engine *engine, char **json, size_t *size)
+{
 	struct lw_range *ranges = NULL;
+	struct lw_desc desc;
 	size_t count;
 	int error = -ENOMEM;
 
-	snprintf(desc.name, sizeof(desc.name), "%s", engine->name);
-	for (size_t i = 0; i < lw_drivers_count; i++)
-		if (engine->driver_on[i] && lw_drivers[i]->describe != NULL)
-			lw_drivers[i]->describe(engine->driver_context[i], &desc);
+	lw_segment_describe(engine, &desc);
 	pthread_mutex_lock(&engine->lock);
 	count = lw_rangemap_count(atomic_load(&engine->memory));
 	ranges = malloc((count + 1) * sizeof(*ranges));
@@ -158,8 +166,13 @@ out:
 	return error;
 }
 
-static int view_of_desc(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc,
-			struct lw_view **out)
+void lw_segment_view_free(struct lw_view *view)
+{
+	free_view(view);
+}
+
+int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc,
+		    struct lw_view **out)
 {
 	struct lw_view *view = calloc(1, sizeof(*view));
 	struct lw_range *ranges = malloc((desc->buffer_count + 1) * sizeof(*ranges));
@@ -209,27 +222,6 @@ fail:
 	return error;
 }
 
-/* Asks the peer at rpc for its descriptor. */
-static int fetch_desc(struct lw_engine *engine, const char *name, const struct lw_addrs *rpc, uint32_t timeout_ms,
-		      struct lw_desc **out)
-{
-	char *body = NULL, *reply = NULL, why[160];
-	size_t size, reply_size;
-	int error = lw_segment_publish(engine, &body, &size);
-
-	if (error != 0)
-		return lw_fail(error, "no memory for our own descriptor");
-	error = lw_ctrl_call(engine->ctrl, rpc, LW_FRAME_METADATA, body, size, timeout_ms, &reply, &reply_size);
-	free(body);
-	if (error != 0)
-		return lw_fail(error, "no descriptor from %s: %s", name, lw_strerror(error));
-	error = lw_desc_decode(reply, reply_size, out, why, sizeof(why));
-	free(reply);
-	if (error != 0)
-		return lw_fail(error, "%s sent a descriptor that can't be used: %s", name, why);
-	return 0;
-}
-
 /* Slot of an open segment of that name, or NULL. Under the lock. */
 static struct lw_segment_slot *find_open(struct lw_engine *engine, const char *name)
 {
@@ -260,33 +252,66 @@ static bool same_peer(const struct lw_view *a, const struct lw_view *b)
 	       (a->data.count == 0 || lw_sockaddr_port(&a->data.addr[0]) == lw_sockaddr_port(&b->data.addr[0]));
 }
 
+/* Replaces the view by a newer one, which it takes over, unless that is one of another life: then the segment is stale,
+ * and requests through its handle find at the data port that their incarnation is gone. Under the lock. */
+static bool renew(struct lw_engine *engine, struct lw_segment_slot *slot, struct lw_view *view)
+{
+	struct lw_view *old = atomic_load(&slot->view);
+
+	if (!same_peer(old, view)) {
+		slot->stale = true;
+		return false;
+	}
+	atomic_store_explicit(&slot->view, view, memory_order_release);
+	lw_rcu_retire(&engine->rcu, old, free_view);
+	return true;
+}
+
+int lw_segment_renew(struct lw_engine *engine, struct lw_segment_slot *slot, uint32_t gen, struct lw_view *view)
+{
+	int error = -EBADF;
+
+	pthread_mutex_lock(&engine->lock);
+	if (atomic_load(&slot->gen) == gen && slot->stale)
+		error = -ESTALE;
+	else if (atomic_load(&slot->gen) == gen)
+		error = renew(engine, slot, view) ? 0 : -ESTALE;
+	pthread_mutex_unlock(&engine->lock);
+	if (error != 0)
+		free_view(view);
+	return error;
+}
+
+/* What a slot needs besides. Under the lock. */
+static bool equip(struct lw_engine *engine, struct lw_segment_slot *slot, bool answers)
+{
+	slot->leave = calloc(1, sizeof(*slot->leave) + engine->worker_count * sizeof(slot->leave->worker[0]));
+	if (slot->leave != NULL && answers && slot->refresh == NULL)
+		slot->refresh = lw_refresh_new(engine, slot);
+	if (slot->leave != NULL && (slot->refresh != NULL || !answers))
+		return true;
+	free(slot->leave);
+	slot->leave = NULL;
+	return false;
+}
+
 /* Enters the view under name; takes the view over. */
 static int enter(struct lw_engine *engine, const char *name, const struct lw_addrs *rpc, struct lw_view *view,
 		 lw_segment_t *out)
 {
 	struct lw_segment_slot *slot;
-	struct lw_view *old;
 	uint32_t gen;
 
 	pthread_mutex_lock(&engine->lock);
 	slot = find_open(engine, name);
-	if (slot != NULL) {
-		old = atomic_load(&slot->view);
-		if (same_peer(old, view)) {
-			atomic_store_explicit(&slot->view, view, memory_order_release);
-			lw_rcu_retire(&engine->rcu, old, free_view);
-			slot->refs++;
-			*out = lw_handle(atomic_load(&slot->gen), engine->tag, (uint32_t)(slot - engine->segments));
-			pthread_mutex_unlock(&engine->lock);
-			return 0;
-		}
-		/* Requests through the old handle find at the data port that its incarnation is gone. */
-		slot->stale = true;
+	if (slot != NULL && renew(engine, slot, view)) {
+		slot->refs++;
+		*out = lw_handle(atomic_load(&slot->gen), engine->tag, (uint32_t)(slot - engine->segments));
+		pthread_mutex_unlock(&engine->lock);
+		return 0;
 	}
 	slot = find_spare(engine);
-	if (slot == NULL ||
-	    (slot->leave = calloc(1, sizeof(*slot->leave) + engine->worker_count * sizeof(slot->leave->worker[0]))) ==
-		    NULL) {
+	if (slot == NULL || !equip(engine, slot, rpc->count != 0)) {
 		pthread_mutex_unlock(&engine->lock);
 		free_view(view);
 		if (slot != NULL)
@@ -324,35 +349,24 @@ static int open_null(struct lw_engine *engine, lw_segment_t *out)
 
 static int open_peer(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out)
 {
-	uint64_t start_ns = lw_now_ns();
-	struct lw_view *view = NULL;
-	struct lw_desc *desc = NULL;
 	char canonical[LW_NAME_MAX];
-	struct lw_hostport hp;
-	struct lw_addrs rpc;
-	uint64_t spent_ms;
-	int error;
+	struct lw_view *view = NULL;
+	struct lw_peer peer;
+	int error = lw_peer_name(engine, name, canonical);
 
-	error = lw_hostport_parse(name, 12001, &hp);
-	if (error != 0 || lw_hostport_format(&hp, canonical, sizeof(canonical)) < 0)
-		return lw_fail(-EINVAL, "\"%s\" is no segment name; it takes host:port or [v6]:port", name);
+	if (error != 0)
+		return error;
 	if (strcmp(canonical, engine->name) == 0) {
 		*out = LW_SEGMENT_LOCAL;
 		return 0;
 	}
-	error = lw_hostport_resolve(&hp, timeout_ms, &rpc);
-	if (error != 0)
-		return lw_fail(error, "the host of \"%s\" can't be found: %s", name, lw_strerror(error));
-	spent_ms = (lw_now_ns() - start_ns) / 1000000;
-	if (spent_ms >= timeout_ms)
-		return lw_fail(-ETIMEDOUT, "finding the host of \"%s\" took all of the %u ms", name, timeout_ms);
-	error = fetch_desc(engine, canonical, &rpc, timeout_ms - (uint32_t)spent_ms, &desc);
+	error = lw_peer_find(engine, canonical, timeout_ms, &peer);
 	if (error != 0)
 		return error;
-	error = view_of_desc(engine, desc, &rpc, &view);
+	error = lw_segment_view(engine, peer.desc, &peer.rpc, &view);
 	if (error == 0)
-		error = enter(engine, canonical, &rpc, view, out);
-	lw_desc_free(desc);
+		error = enter(engine, canonical, &peer.rpc, view, out);
+	lw_desc_free(peer.desc);
 	return error;
 }
 
@@ -485,6 +499,41 @@ out:
 	free(ranges);
 	lw_engine_leave(engine);
 	return error != 0 ? error : (int)count;
+}
+
+int lw_segment_refresh(struct lw_engine *engine, lw_segment_t segment, uint32_t timeout_ms)
+{
+	struct lw_segment_slot *slot = NULL;
+	struct lw_view *view = NULL;
+	char name[LW_NAME_MAX];
+	struct lw_addrs rpc;
+	struct lw_peer peer;
+	int error = lw_engine_enter(engine);
+
+	if (error != 0)
+		return error;
+	if (timeout_ms == 0)
+		timeout_ms = (uint32_t)engine->config.handshake_timeout_ms;
+	if (segment == LW_SEGMENT_LOCAL)
+		goto out;
+	error = lw_segment_rpc(engine, segment, &rpc, name, sizeof(name));
+	if (error == 0)
+		error = lw_peer_find(engine, name, timeout_ms, &peer);
+	if (error != 0)
+		goto out;
+	error = lw_segment_view(engine, peer.desc, &peer.rpc, &view);
+	lw_desc_free(peer.desc);
+	if (error != 0)
+		goto out;
+	slot = &engine->segments[(uint32_t)segment & LW_HANDLE_INDEX_MASK];
+	error = lw_segment_renew(engine, slot, (uint32_t)(segment >> 32), view);
+	if (error == -ESTALE)
+		lw_fail(error, "%s was restarted; open its segment again", name);
+	else if (error != 0)
+		lw_fail(error, "the segment %s was closed meanwhile", name);
+out:
+	lw_engine_leave(engine);
+	return error;
 }
 
 int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_addrs *rpc, char *name, size_t size)

@@ -69,6 +69,21 @@ void lw_ctrl_watch_pause(struct lw_ctrl *ctrl, struct lw_ctrl_watch *watch, uint
  * briefly; on the control thread at once. */
 void lw_ctrl_unwatch(struct lw_ctrl *ctrl, struct lw_ctrl_watch *watch);
 
+/* A ring with a head: an element can leave it without knowing which list it is in. */
+struct lw_link {
+	struct lw_link *prev, *next;
+};
+
+/* Calls fire(ctrl, timer) at a time of CLOCK_MONOTONIC, once. The memory is the caller's, all zero but for fire before
+ * the first use; it must stay until the timer has fired or was cleared. The control thread alone. Never blocks. */
+struct lw_ctrl_timer {
+	struct lw_link link;
+	uint64_t at_ns; /* 0: not set */
+	void (*fire)(struct lw_ctrl *ctrl, struct lw_ctrl_timer *timer);
+};
+void lw_ctrl_timer_set(struct lw_ctrl *ctrl, struct lw_ctrl_timer *timer, uint64_t at_ns);
+void lw_ctrl_timer_clear(struct lw_ctrl_timer *timer);
+
 /* Runs job->run(job) on the control thread. The job is the caller's memory until it runs. Any thread, workers too:
  * lock-free, no allocation, and a system call only if the control thread sleeps. */
 struct lw_ctrl_job {

@@ -25,11 +25,6 @@
 
 #define lw_container(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
-/* A ring with a head: an element can leave it without knowing which list it is in. */
-struct lw_link {
-	struct lw_link *prev, *next;
-};
-
 static inline void lw_link_init(struct lw_link *head)
 {
 	head->prev = head;
@@ -61,12 +56,6 @@ struct lw_ctrl_io {
 	/* NULL: dead. A round's later events may still point here, so it is freed when the round has ended. */
 	void (*event)(struct lw_ctrl *ctrl, struct lw_ctrl_io *io, uint32_t events);
 	struct lw_ctrl_io *next_dead;
-};
-
-struct lw_ctrl_timer {
-	struct lw_link link;
-	uint64_t at_ns; /* CLOCK_MONOTONIC; 0: not set */
-	void (*fire)(struct lw_ctrl *ctrl, struct lw_ctrl_timer *timer);
 };
 
 struct lw_ctrl_watch {
@@ -108,8 +97,6 @@ struct lw_ctrl {
 };
 
 /* ctrl.c */
-void lw_ctrl_timer_set(struct lw_ctrl *ctrl, struct lw_ctrl_timer *timer, uint64_t at_ns);
-void lw_ctrl_timer_clear(struct lw_ctrl_timer *timer);
 /* 0, or a negative errno of epoll_ctl(2). */
 int lw_ctrl_io_add(struct lw_ctrl *ctrl, struct lw_ctrl_io *io, int fd, uint32_t events);
 int lw_ctrl_io_change(struct lw_ctrl *ctrl, struct lw_ctrl_io *io, int fd, uint32_t events);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading and writing segment descriptors. Writing is by hand: it is one pass and prints all 64 bits of an integer.
- * Reading is a scan that bounds what the parser may do (depth, number of values), the parser (cJSON), and a check of
- * every field.
+ * Reading is a bounded parser (json.h) and a check of every field.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -17,14 +16,7 @@
 #include "meta/descriptor.h"
 #include "meta/json.h"
 
-#define MAX_TEXT_BYTES 134217728u /* the longest frame that can be set */
-#define MAX_DEPTH 16
 #define MAX_BUFFERS 1048576u
-/* A parsed value costs some 80 bytes, and can take two in the text. Honest documents use seven and more. */
-#define FREE_VALUES 1024u
-#define BYTES_PER_VALUE 4u
-/* Numbers arrive as doubles, which tell integers apart up to here. */
-#define MAX_INTEGER UINT64_C(9007199254740991)
 
 static const char *const known_protocols[] = {
 	"tcp", "rdma",         "efa",  "cxi",  "barex", "ub",      "nccl",         "ascend", "nvlink",
@@ -203,102 +195,9 @@ int lw_desc_encode(const struct lw_desc *desc, char **text, size_t *length)
 /* Reading -------------------------------------------------------------------------------------------------------------
  */
 
-/* Bounds what the parser, which recurses and allocates a node a value, can be made to do. It also refuses what the
- * parser would let through: control bytes, and NULs that would cut a text short. */
-static int scan(const char *text, size_t length, const struct lw_why *why)
-{
-	size_t depth = 0, values = 0, i;
-	bool in_string = false;
-
-	if (length > MAX_TEXT_BYTES)
-		return lw_bad(why, "the document has %zu bytes, more than %u", length, MAX_TEXT_BYTES);
-	for (i = 0; i < length; i++) {
-		unsigned char c = (unsigned char)text[i];
-
-		if (c == '\0' || (in_string && c < 0x20))
-			return lw_bad(why, "not JSON: a control byte at byte %zu", i);
-		if (in_string) {
-			if (c == '\\') {
-				if (length - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0)
-					return lw_bad(why, "a NUL inside a text at byte %zu", i);
-				i++;
-			} else if (c == '"') {
-				in_string = false;
-			}
-			continue;
-		}
-		switch (c) {
-		case '"':
-			in_string = true;
-			break;
-		case '{':
-		case '[':
-			values++;
-			if (++depth > MAX_DEPTH)
-				return lw_bad(why, "nested deeper than %d levels", MAX_DEPTH);
-			break;
-		case '}':
-		case ']':
-			if (depth-- == 0)
-				return lw_bad(why, "not JSON: an unmatched '%c' at byte %zu", c, i);
-			break;
-		case ',':
-			values++;
-			break;
-		}
-	}
-	if (in_string || depth > 0)
-		return lw_bad(why, "not JSON: cut short after %zu bytes", length);
-	if (values > FREE_VALUES + length / BYTES_PER_VALUE)
-		return lw_bad(why, "%zu values in %zu bytes are no descriptor", values, length);
-	return 0;
-}
-
-/* The document is ours to free with cJSON_Delete. */
-static int parse(const char *text, size_t length, cJSON **root, const struct lw_why *why)
-{
-	const char *end = NULL;
-	cJSON *parsed;
-
-	parsed = cJSON_ParseWithLengthOpts(text, length, &end, 0);
-	if (parsed == NULL)
-		return lw_bad(why, "not JSON: %s at byte %zu", length == 0 ? "empty" : "unexpected text",
-			      end != NULL ? (size_t)(end - text) : 0);
-	while ((size_t)(end - text) < length && strchr(" \t\r\n", *end) != NULL)
-		end++;
-	if ((size_t)(end - text) != length) {
-		cJSON_Delete(parsed);
-		return lw_bad(why, "not JSON: more text after the end, at byte %zu", (size_t)(end - text));
-	}
-	*root = parsed;
-	return 0;
-}
-
-static const cJSON *field(const cJSON *object, const char *key)
-{
-	return cJSON_GetObjectItemCaseSensitive(object, key);
-}
-
-static bool get_integer(const cJSON *item, uint64_t min, uint64_t max, uint64_t *out)
-{
-	double number;
-	uint64_t value;
-
-	if (!cJSON_IsNumber(item))
-		return false;
-	number = item->valuedouble;
-	if (!(number >= 0 && number <= (double)MAX_INTEGER)) /* false for NaN too */
-		return false;
-	value = (uint64_t)number;
-	if ((double)value < number || value < min || value > max)
-		return false;
-	*out = value;
-	return true;
-}
-
 static int read_name(const cJSON *root, struct lw_desc *desc, const struct lw_why *why)
 {
-	const cJSON *item = field(root, "name");
+	const cJSON *item = lw_json_field(root, "name");
 	size_t length;
 
 	if (!cJSON_IsString(item))
@@ -331,7 +230,7 @@ static int add_protocol(const cJSON *item, struct lw_desc *desc, const struct lw
 
 static int read_protocol(const cJSON *root, struct lw_desc *desc, const struct lw_why *why)
 {
-	const cJSON *item = field(root, "protocol"), *each;
+	const cJSON *item = lw_json_field(root, "protocol"), *each;
 	int ret;
 
 	if (item == NULL)
@@ -349,39 +248,26 @@ static int read_protocol(const cJSON *root, struct lw_desc *desc, const struct l
 
 static int read_tcp(const cJSON *root, struct lw_desc *desc, const struct lw_why *why)
 {
-	const cJSON *port = field(root, "tcp_data_port"), *version = field(root, "tcp_proto_version");
+	const cJSON *port = lw_json_field(root, "tcp_data_port"), *version = lw_json_field(root, "tcp_proto_version");
 	uint64_t number = 0;
 	size_t length;
 	bool tcp = memcmp(chosen_protocol(desc->protocol, &length), "tcp", 3) == 0;
 
 	if (port == NULL && tcp)
 		return lw_bad(why, "tcp_data_port is missing");
-	if (port != NULL && !get_integer(port, 0, UINT16_MAX, &number))
+	if (port != NULL && !lw_json_integer(port, 0, UINT16_MAX, &number))
 		return lw_bad(why, "tcp_data_port is not a whole number from 0 to 65535");
 	desc->tcp_port = (uint16_t)number;
 	number = 1;
-	if (version != NULL && !get_integer(version, 1, MAX_INTEGER, &number))
+	if (version != NULL && !lw_json_integer(version, 1, LW_JSON_INTEGER_MAX, &number))
 		return lw_bad(why, "tcp_proto_version is not a whole number above 0");
 	desc->tcp_version = number > 1 ? 2 : 1; /* a newer peer takes version 2 as well */
 	return 0;
 }
 
-static int read_incarnation(const cJSON *ours, struct lw_desc *desc, const struct lw_why *why)
-{
-	const cJSON *item = field(ours, "incarnation");
-
-	if (item == NULL)
-		return 0;
-	if (!cJSON_IsString(item) || strlen(item->valuestring) != 16 ||
-	    strspn(item->valuestring, "0123456789abcdefABCDEF") != 16)
-		return lw_bad(why, "lw.incarnation is not a text of 16 hexadecimal digits");
-	desc->incarnation = strtoull(item->valuestring, NULL, 16);
-	return 0;
-}
-
 static int read_option(const cJSON *ours, const char *name, uint8_t bit, struct lw_desc *desc, const struct lw_why *why)
 {
-	const cJSON *item = field(ours, name);
+	const cJSON *item = lw_json_field(ours, name);
 
 	if (item != NULL && !cJSON_IsBool(item))
 		return lw_bad(why, "lw.auth or lw.checksum is neither true nor false");
@@ -392,16 +278,16 @@ static int read_option(const cJSON *ours, const char *name, uint8_t bit, struct 
 
 static int read_buffer(const cJSON *item, size_t at, struct lw_desc_buffer *buffer, const struct lw_why *why)
 {
-	const cJSON *name = field(item, "name");
+	const cJSON *name = lw_json_field(item, "name");
 	size_t length;
 
-	if (!get_integer(field(item, "addr"), 1, MAX_INTEGER, &buffer->addr))
+	if (!lw_json_integer(lw_json_field(item, "addr"), 1, LW_JSON_INTEGER_MAX, &buffer->addr))
 		return lw_bad(why, "buffers[%zu].addr is missing, or not a whole number from 1 to %" PRIu64, at,
-			      MAX_INTEGER);
-	if (!get_integer(field(item, "length"), 1, MAX_INTEGER, &buffer->length))
+			      LW_JSON_INTEGER_MAX);
+	if (!lw_json_integer(lw_json_field(item, "length"), 1, LW_JSON_INTEGER_MAX, &buffer->length))
 		return lw_bad(why, "buffers[%zu].length is missing, or not a whole number from 1 to %" PRIu64, at,
-			      MAX_INTEGER);
-	if (buffer->addr + buffer->length > MAX_INTEGER + 1) /* can't wrap: both are below 2^53 */
+			      LW_JSON_INTEGER_MAX);
+	if (buffer->addr + buffer->length > LW_JSON_INTEGER_MAX + 1) /* can't wrap: both are below 2^53 */
 		return lw_bad(why, "buffers[%zu] ends beyond the last address that can be told", at);
 	if (!cJSON_IsString(name) || name->valuestring[0] == '\0' || !lw_is_printable(name->valuestring))
 		return lw_bad(why, "buffers[%zu].name is missing, empty, not a text, or has control bytes", at);
@@ -415,7 +301,7 @@ static int read_access(const cJSON **access, size_t at, uint32_t *out, const str
 {
 	uint64_t number = LW_ACCESS_REMOTE;
 
-	if (*access != NULL && !get_integer(*access, 0, LW_ACCESS_REMOTE, &number))
+	if (*access != NULL && !lw_json_integer(*access, 0, LW_ACCESS_REMOTE, &number))
 		return lw_bad(why, "lw.access[%zu] is not a whole number from 0 to %d", at, LW_ACCESS_REMOTE);
 	if (*access != NULL)
 		*access = (*access)->next;
@@ -425,7 +311,7 @@ static int read_access(const cJSON **access, size_t at, uint32_t *out, const str
 
 static bool is_kept(const cJSON *item, const char *protocol, size_t length)
 {
-	const cJSON *own = field(item, "protocol");
+	const cJSON *own = lw_json_field(item, "protocol");
 
 	if (length == 0)
 		return false; /* no protocol of this segment has addresses */
@@ -435,7 +321,7 @@ static bool is_kept(const cJSON *item, const char *protocol, size_t length)
 
 static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *desc, const struct lw_why *why)
 {
-	const cJSON *list = field(root, "buffers"), *access = field(ours, "access"), *item;
+	const cJSON *list = lw_json_field(root, "buffers"), *access = lw_json_field(ours, "access"), *item;
 	size_t count = 0, at = 0, protocol_length;
 	const char *protocol = chosen_protocol(desc->protocol, &protocol_length);
 	int ret;
@@ -519,7 +405,7 @@ static int read_document(const cJSON *root, struct lw_desc *desc, const struct l
 		return lw_bad(why, "null: the peer has no segment yet");
 	if (!cJSON_IsObject(root))
 		return lw_bad(why, "not an object");
-	ours = field(root, "lw");
+	ours = lw_json_field(root, "lw");
 	if (ours != NULL && !cJSON_IsObject(ours))
 		return lw_bad(why, "lw is not an object");
 	ret = read_name(root, desc, why);
@@ -528,7 +414,7 @@ static int read_document(const cJSON *root, struct lw_desc *desc, const struct l
 	if (ret == 0)
 		ret = read_tcp(root, desc, why);
 	if (ret == 0)
-		ret = read_incarnation(ours, desc, why);
+		ret = lw_json_incarnation(ours, &desc->incarnation, why);
 	if (ret == 0)
 		ret = read_option(ours, "auth", LW_TCP_AUTH, desc, why);
 	if (ret == 0)
@@ -547,9 +433,7 @@ int lw_desc_decode(const char *text, size_t length, struct lw_desc **out, char *
 	cJSON *root = NULL;
 	int ret;
 
-	ret = scan(text, length, &why);
-	if (ret == 0)
-		ret = parse(text, length, &root, &why);
+	ret = lw_json_read(text, length, &root, &why);
 	if (ret < 0)
 		return ret;
 	desc = calloc(1, sizeof(*desc));

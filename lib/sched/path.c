@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "lib/engine.h"
+#include "lib/refresh.h"
 
 #define GRACE_MS 500 /* an aborted task whose bytes are on the wire may still complete for so long */
 
@@ -73,8 +74,8 @@ static bool has_work(const struct lw_path *path)
 void lw_path_init(struct lw_worker *worker, struct lw_path *path, uint32_t segment, uint32_t gen)
 {
 	*path = (struct lw_path){.segment = segment, .gen = gen};
-	list_init(&path->waiting[0]);
-	list_init(&path->waiting[1]);
+	for (int i = 0; i < LW_PATH_LISTS; i++)
+		list_init(&path->waiting[i]);
 	TAILQ_INIT(&path->retry);
 	TAILQ_INSERT_TAIL(&worker->live, path, live_link);
 }
@@ -100,6 +101,12 @@ static void fail_task(struct lw_task *task, enum lw_reason reason)
 		return;
 	task->flags |= LW_TASK_FAILED;
 	task->reason = (uint8_t)reason;
+}
+
+/* Who asks the peer again what it offers; NULL: there is nobody to ask. */
+static struct lw_refresh *refresh_of(struct lw_worker *worker, const struct lw_path *path)
+{
+	return worker->engine->config.refresh ? worker->engine->segments[path->segment].refresh : NULL;
 }
 
 static const struct lw_view *view_of(struct lw_worker *worker, const struct lw_path *path)
@@ -164,6 +171,8 @@ bool lw_path_now(struct lw_worker *worker, struct lw_path *path, const struct lw
 	if (lane == NULL || path->active)
 		return false;
 	reason = check_ranges(worker, path, run->op, run->local, run->remote, run->length);
+	if (reason == LW_REASON_REMOTE_RANGE && refresh_of(worker, path) != NULL)
+		return false;
 	if (reason != LW_REASON_NONE) {
 		lw_worker_finish(worker, task, run->batch, 0, state_of(reason), reason, LW_LANE_NONE);
 		return true;
@@ -207,6 +216,9 @@ void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw
 		lw_count(&task->bytes, slice->length);
 	else
 		fail_task(task, reason);
+	/* What it was thought to offer is not what it offers. */
+	if (reason == LW_REASON_REFUSED && refresh_of(worker, path) != NULL)
+		lw_refresh_want(refresh_of(worker, path));
 	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);
 	worker->slices_held--;
 	path->held--;
@@ -341,7 +353,9 @@ void lw_path_lane_lost(struct lw_worker *worker, struct lw_path *path, enum lw_r
 		TAILQ_REMOVE(&path->retry, slice, link);
 		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, reason);
 	}
-	for (int i = 0; i < 2; i++) {
+	if (reason == LW_REASON_UNREACHABLE && refresh_of(worker, path) != NULL)
+		lw_refresh_want(refresh_of(worker, path)); /* it may be another one now */
+	for (int i = 0; i < LW_PATH_LISTS; i++) {
 		while (path->waiting[i].head != LW_INDEX_NONE) {
 			struct lw_task *task = list_unlink(worker->engine, &path->waiting[i], LW_INDEX_NONE);
 
@@ -373,6 +387,48 @@ static uint64_t slice_length(struct lw_worker *worker, const struct lw_path *pat
 	return length;
 }
 
+/* The head of a list points outside of what the peer offered when it was last asked. It may offer more by now. */
+static void miss_head(struct lw_worker *worker, struct lw_path *path, struct lw_task_list *list)
+{
+	struct lw_task *task = list_unlink(worker->engine, list, LW_INDEX_NONE);
+
+	task->flags |= LW_TASK_MISSED;
+	task->reason = (uint8_t)lw_refresh_want(refresh_of(worker, path));
+	list_append(worker->engine, &path->waiting[LW_PATH_MISSED], task);
+}
+
+void lw_path_refreshed(struct lw_worker *worker, struct lw_path *path, uint32_t round, bool restarted)
+{
+	struct lw_task_list missed = path->waiting[LW_PATH_MISSED];
+
+	if (restarted) {
+		path->dead = LW_REASON_RESTARTED;
+		lw_path_lane_lost(worker, path, path->dead);
+		return;
+	}
+	list_init(&path->waiting[LW_PATH_MISSED]);
+	while (missed.head != LW_INDEX_NONE) {
+		struct lw_task *task = list_unlink(worker->engine, &missed, LW_INDEX_NONE);
+		enum lw_reason reason =
+			check_ranges(worker, path, task->op, task->local, task->remote, task->length);
+		bool decided = (int8_t)((uint8_t)round - task->reason) >= 0;
+
+		if (reason == LW_REASON_REMOTE_RANGE && !decided) {
+			list_append(worker->engine, &path->waiting[LW_PATH_MISSED], task);
+			continue;
+		}
+		task->flags &= (uint8_t)~LW_TASK_MISSED;
+		task->reason = (uint8_t)reason;
+		if (reason == LW_REASON_NONE) {
+			task->flags |= LW_TASK_CHECKED;
+			list_append(worker->engine, &path->waiting[task->priority], task);
+		} else {
+			finish(worker, task, LW_LANE_NONE, reason);
+		}
+	}
+	lw_path_activate(worker, path);
+}
+
 /* Cuts the head of a list once. False if there is no credit, lane or slice for it. */
 static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_task_list *list)
 {
@@ -383,6 +439,10 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_t
 
 	if ((task->flags & (LW_TASK_CHECKED | LW_TASK_FAILED)) == 0) {
 		reason = check_ranges(worker, path, task->op, task->local, task->remote, task->length);
+		if (reason == LW_REASON_REMOTE_RANGE && refresh_of(worker, path) != NULL) {
+			miss_head(worker, path, list);
+			return true;
+		}
 		if (reason != LW_REASON_NONE)
 			fail_task(task, reason);
 		task->flags |= LW_TASK_CHECKED;
@@ -439,7 +499,7 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 		else
 			post(worker, path, lane, slice);
 	}
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < LW_PATH_PRIORITIES; i++) {
 		while (path->waiting[i].head != LW_INDEX_NONE) {
 			if (!cut_head(worker, path, &path->waiting[i]))
 				return worked;
@@ -549,7 +609,7 @@ static void find_deadline(struct lw_worker *worker, struct lw_path *path)
 			timed = true;                                                                                  \
 		}                                                                                                      \
 	} while (0)
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < LW_PATH_LISTS; i++)
 		for (uint32_t k = path->waiting[i].head; k != LW_INDEX_NONE; k = engine->tasks[k].next)
 			CONSIDER(&engine->tasks[k]);
 	TAILQ_FOREACH(slice, &path->retry, link)
@@ -566,7 +626,7 @@ void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct 
 {
 	struct lw_slice *slice, *next;
 
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < LW_PATH_LISTS; i++)
 		abort_waiting(worker, path, &path->waiting[i], abort);
 	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
 		next = TAILQ_NEXT(slice, link);

@@ -14,6 +14,9 @@
 #include "lib/sched/lane.h"
 
 #define LW_PATH_LANES 16
+#define LW_PATH_PRIORITIES 2
+#define LW_PATH_MISSED 2 /* the list of those that wait for a refresh of the peer's ranges */
+#define LW_PATH_LISTS 3
 
 struct lw_task_list {
 	uint32_t head, tail; /* task indices; LW_INDEX_NONE when empty */
@@ -39,7 +42,7 @@ struct lw_path {
 	bool timed;
 	bool active;                    /* in the worker's list of paths with work */
 	enum lw_reason dead;            /* not NONE: every request ends with it until the segment is opened again */
-	struct lw_task_list waiting[2]; /* by priority */
+	struct lw_task_list waiting[LW_PATH_LISTS]; /* by priority; LW_PATH_MISSED */
 	struct lw_slice_list retry;
 	struct lw_lane *lane[LW_PATH_LANES];
 	TAILQ_ENTRY(lw_path) active_link;
@@ -68,6 +71,10 @@ void lw_path_take(struct lw_worker *worker, struct lw_path *path, struct lw_task
 
 /* Cuts and posts what the lanes have credit for. False if nothing is left to do until a lane changes. */
 bool lw_path_pump(struct lw_worker *worker, struct lw_path *path);
+
+/* What the peer offers was asked for: the tasks that waited for a round up to this one go on, or end. restarted: it
+ * is another life of the peer, and all end. */
+void lw_path_refreshed(struct lw_worker *worker, struct lw_path *path, uint32_t round, bool restarted);
 
 /* Ends the tasks that abort means: those without a byte on the wire now, the others when they complete or after the
  * grace. */

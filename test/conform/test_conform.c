@@ -565,7 +565,7 @@ static void test_range_withdrawn_by_peer_refused_others_exact(void **state)
 
 	if (not_a_peer(*state))
 		skip();
-	rig = set_up(*state, "tcp_lanes=2", "");
+	rig = set_up(*state, "tcp_lanes=2 refresh=off", "");
 	gone = test_map(8192, NULL);
 	id = test_register(rig.target, gone, 8192, LW_ACCESS_REMOTE);
 	assert_int_equal(test_segment(rig.engine, rig.target), rig.segment);

@@ -59,7 +59,7 @@ static void set_up(struct rig *rig, const char *link)
 {
 	const char *options[] = {OFFER, link, NULL};
 
-	*rig = (struct rig){.seed = test_seed(), .engine = test_engine("")};
+	*rig = (struct rig){.seed = test_seed(), .engine = test_engine("refresh=off")};
 	peer_start(&rig->peer, PEER_BYTES, options);
 	rig->local = test_map(2 * AREA, NULL);
 	rig->unregistered = test_map(PLACE, NULL);

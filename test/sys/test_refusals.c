@@ -182,7 +182,7 @@ static void alternate(unsigned rounds, bool alone, int lanes)
 	struct peer peer;
 	uint32_t sum;
 
-	snprintf(settings, sizeof(settings), "tcp_lanes=%d", lanes);
+	snprintf(settings, sizeof(settings), "tcp_lanes=%d refresh=off", lanes);
 	engine = test_engine(settings);
 	peer_start(&peer, GONE + MIB, options);
 	test_register(engine, local, THREADS * 2 * MIB + THREADS * BAD, LW_ACCESS_LOCAL);

@@ -34,6 +34,7 @@ static const struct {
 #define ROW_B(name, def, min, max)
 #define ROW_E(name, def, min, max)
 #define ROW_T(name, def, min, max)
+#define ROW_S(name, def, min, max)
 #define ROW_L(name, def, min, max)
 #define X(kind, name, def, min, max, unit, help) ROW_##kind(name, def, min, max)
 	LW_CONFIG_KEYS(X)

@@ -375,7 +375,7 @@ static void test_transfer_bad_ones_among_good_ones_spoil_nothing(void **state)
 static void test_transfer_refused_by_the_peer_spoils_nothing(void **state)
 {
 	enum { TASKS = 32, PART = 8192 };
-	struct pair pair = open_pair(NULL, NULL);
+	struct pair pair = open_pair("refresh=off", NULL);
 	unsigned char *gone = malloc(PART);
 	lw_buffer_t buffer;
 

@@ -37,6 +37,13 @@ LW_API int lw_segment_close(struct lw_engine *engine, lw_segment_t segment);
  * -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_segment_range *out, size_t max);
 
+/* Looks now what the segment's peer offers. It is done by itself, too: when a request points outside of what was seen
+ * last, or the peer can't be reached. Any thread. Blocks for at most timeout_ms (0: the setting handshake_timeout_ms). 0
+ * (also for LW_SEGMENT_LOCAL); -ESTALE the peer was restarted: open its name again; -ENOENT the metadata store does not
+ * know it any more; -ENOTSUP nobody is there (null driver); others as lw_segment_open; -EBADF; -EINVAL; -ESHUTDOWN;
+ * -EOWNERDEAD. */
+LW_API int lw_segment_refresh(struct lw_engine *engine, lw_segment_t segment, uint32_t timeout_ms);
+
 /* Asks the peer behind the segment whether it lives. Any thread. Blocks for at most timeout_ms (0: the setting).
  * 0 it answered; -ENOTSUP nobody is there (null driver); -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT, -EPROTO; -EBADF;
  * -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */

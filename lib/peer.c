@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/peer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/engine.h"
+#include "lib/error.h"
+#include "meta/directory.h"
+#include "meta/frame.h"
+#include "meta/json.h"
+
+#define DEFAULT_PORT 12001
+
+int lw_peer_name(const struct lw_engine *engine, const char *name, char canonical[LW_NAME_MAX])
+{
+	size_t length = strnlen(name, LW_NAME_MAX);
+	struct lw_hostport hp;
+
+	if (engine->directory == NULL) {
+		if (lw_hostport_parse(name, DEFAULT_PORT, &hp) != 0 ||
+		    lw_hostport_format(&hp, canonical, LW_NAME_MAX) < 0)
+			return lw_fail(-EINVAL, "\"%.*s\" is no segment name; it takes host:port or [v6]:port",
+				       LW_NAME_MAX, name);
+		return 0;
+	}
+	if (length == 0 || length == LW_NAME_MAX || !lw_is_printable(name))
+		return lw_fail(-EINVAL, "a segment name has 1 to %d bytes, and no control characters", LW_NAME_MAX - 1);
+	memcpy(canonical, name, length + 1);
+	return 0;
+}
+
+/* What is left of timeout_ms since start_ns; 0: nothing. */
+static uint32_t left_ms(uint64_t start_ns, uint32_t timeout_ms)
+{
+	uint64_t spent_ms = (lw_now_ns() - start_ns) / 1000000;
+
+	return spent_ms < timeout_ms ? timeout_ms - (uint32_t)spent_ms : 0;
+}
+
+static int resolve(const char *name, const struct lw_hostport *hp, uint64_t start_ns, uint32_t timeout_ms,
+		   struct lw_addrs *out)
+{
+	int error = lw_hostport_resolve(hp, left_ms(start_ns, timeout_ms), out);
+
+	if (error != 0)
+		return lw_fail(error, "the host %s of \"%s\" can't be found: %s", hp->host, name, lw_strerror(error));
+	if (left_ms(start_ns, timeout_ms) == 0)
+		return lw_fail(-ETIMEDOUT, "finding the host of \"%s\" took all of the %u ms", name, timeout_ms);
+	return 0;
+}
+
+/* Our own document, as a question carries it. Nobody looks at its buffers, which may be many: it has none. */
+static int make_question(struct lw_engine *engine, char **body, size_t *size)
+{
+	struct lw_desc desc;
+
+	lw_segment_describe(engine, &desc);
+	return lw_desc_encode(&desc, body, size);
+}
+
+static int ask(struct lw_engine *engine, uint64_t start_ns, uint32_t timeout_ms, struct lw_peer *peer)
+{
+	char *body = NULL, *reply = NULL, why[160];
+	size_t size, reply_size;
+	int error = make_question(engine, &body, &size);
+
+	if (error != 0)
+		return lw_fail(error, "no memory for our own descriptor");
+	error = lw_ctrl_call(engine->ctrl, &peer->rpc, LW_FRAME_METADATA, body, size, left_ms(start_ns, timeout_ms),
+			     &reply, &reply_size);
+	free(body);
+	if (error != 0)
+		return lw_fail(error, "no descriptor from %s: %s", peer->name, lw_strerror(error));
+	error = lw_desc_decode(reply, reply_size, &peer->desc, why, sizeof(why));
+	free(reply);
+	if (error != 0)
+		return lw_fail(error, "%s sent a descriptor that can't be used: %s", peer->name, why);
+	return 0;
+}
+
+static int find_by_asking(struct lw_engine *engine, uint32_t timeout_ms, struct lw_peer *peer)
+{
+	uint64_t start_ns = lw_now_ns();
+	struct lw_hostport hp;
+	int error = lw_hostport_parse(peer->name, DEFAULT_PORT, &hp);
+
+	if (error == 0)
+		error = resolve(peer->name, &hp, start_ns, timeout_ms, &peer->rpc);
+	return error != 0 ? error : ask(engine, start_ns, timeout_ms, peer);
+}
+
+static int find_in_store(struct lw_engine *engine, uint32_t timeout_ms, struct lw_peer *peer)
+{
+	uint64_t start_ns = lw_now_ns();
+	struct lw_directory_entry entry;
+	char why[320];
+	int error = lw_directory_find(engine->directory, peer->name, timeout_ms, &entry, why, sizeof(why));
+
+	if (error == -ENOENT)
+		return lw_fail(error, "the metadata store knows no \"%s\": %s", peer->name, why);
+	if (error != 0)
+		return lw_fail(error, "\"%s\" was not found in the metadata store: %s", peer->name, why);
+	error = lw_desc_decode(entry.document, entry.length, &peer->desc, why, sizeof(why));
+	free(entry.document);
+	if (error != 0)
+		return lw_fail(error, "the document of \"%s\" in the metadata store can't be used: %s", peer->name,
+			       why);
+	if (strcmp(peer->desc->name, peer->name) != 0)
+		error = lw_fail(-EPROTO, "the document of \"%s\" in the metadata store is that of \"%s\"", peer->name,
+				peer->desc->name);
+	if (error == 0)
+		error = resolve(peer->name, &entry.contact.where, start_ns, timeout_ms, &peer->rpc);
+	if (error != 0)
+		lw_desc_free(peer->desc);
+	return error;
+}
+
+int lw_peer_find(struct lw_engine *engine, const char *name, uint32_t timeout_ms, struct lw_peer *out)
+{
+	struct lw_peer peer = {.desc = NULL};
+	int error;
+
+	snprintf(peer.name, sizeof(peer.name), "%s", name);
+	error = engine->directory != NULL ? find_in_store(engine, timeout_ms, &peer)
+					  : find_by_asking(engine, timeout_ms, &peer);
+	if (error == 0)
+		*out = peer;
+	return error;
+}
+
+/* Without waiting ----------------------------------------------------------------------------------------------------
+ */
+
+struct question {
+	lw_peer_done done;
+	void *arg;
+};
+
+static void on_entry(void *arg, int result, const struct lw_directory_entry *entry, const char *why)
+{
+	struct question *question = arg;
+
+	(void)why;
+	question->done(question->arg, result, result == 0 ? entry->document : NULL, result == 0 ? entry->length : 0);
+	if (result == 0)
+		free(entry->document);
+	free(question);
+}
+
+static int ask_store(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_peer_done done, void *arg)
+{
+	struct question *question = malloc(sizeof(*question));
+	int error;
+
+	if (question == NULL)
+		return -ENOMEM;
+	*question = (struct question){.done = done, .arg = arg};
+	error = lw_directory_find_async(engine->directory, name, timeout_ms, on_entry, question);
+	if (error != 0)
+		free(question);
+	return error;
+}
+
+int lw_peer_ask(struct lw_engine *engine, const char *name, const struct lw_addrs *rpc, uint32_t timeout_ms,
+		lw_peer_done done, void *arg)
+{
+	char *body = NULL;
+	size_t size;
+	int error;
+
+	if (engine->directory != NULL)
+		return ask_store(engine, name, timeout_ms, done, arg);
+	error = make_question(engine, &body, &size);
+	if (error == 0)
+		error = lw_ctrl_call_async(engine->ctrl, rpc, LW_FRAME_METADATA, body, size, timeout_ms, done, arg);
+	free(body);
+	return error;
+}
