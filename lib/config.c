@@ -51,8 +51,8 @@ enum {
 };
 
 /* Room of a value, by kind. */
-static const size_t sizes[] = {sizeof(uint64_t), sizeof(bool), sizeof(uint32_t), LW_CONFIG_TEXT, LW_CONFIG_LONG,
-			       LW_CONFIG_TEXT};
+static const size_t sizes[] = {sizeof(uint64_t), sizeof(bool),   sizeof(uint32_t),
+			       LW_CONFIG_TEXT,   LW_CONFIG_LONG, LW_CONFIG_TEXT};
 
 static const char *const source_names[] = {"default", "file", "env", "code"};
 

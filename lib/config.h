@@ -29,7 +29,8 @@ enum lw_poll_mode {
 	X(N, store_lease_s, "30", 0, 31536000, "s",                                                                    \
 	  "keys of an engine that died vanish from the store after so long, where it can do that; 0: never")           \
 	X(N, store_timeout_ms, "5000", 10, 3600000, "ms", "an operation of the store takes at most this")              \
-	X(N, store_max_bytes, "16777216", 65536, 134217728, "bytes", "longest document written to or read from the store") \
+	X(N, store_max_bytes, "16777216", 65536, 134217728, "bytes",                                                   \
+	  "longest document written to or read from the store")                                                        \
 	X(T, store_user, "", 0, 255, "", "user at a redis that asks for one")                                          \
 	X(S, store_password, "", 0, 255, "", "password at a redis that asks for one; never shown")                     \
 	X(N, store_db, "0", 0, 255, "number", "database of a redis")                                                   \

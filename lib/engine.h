@@ -64,9 +64,10 @@ struct lw_segment_slot {
 	uint32_t refs;
 	bool stale; /* the peer of this incarnation is gone; a new open gets a new slot */
 	char name[LW_NAME_MAX];
-	struct lw_addrs rpc;      /* handshake port */
+	struct lw_addrs rpc;        /* handshake port */
+	struct lw_watch *watch;     /* NULL: there was none so far */
 	struct lw_refresh *refresh; /* NULL: there was nobody to ask so far; set before gen becomes odd */
-	_Atomic uint32_t leaving; /* workers that still have to let go */
+	_Atomic uint32_t leaving;   /* workers that still have to let go */
 	struct lw_segment_leave *leave;
 };
 
@@ -77,6 +78,11 @@ struct lw_buffer_slot {
 	uint64_t length;
 	char location[64];
 	bool revoking; /* not offered any more; a worker did not confirm yet */
+};
+
+struct lw_event_item {
+	struct lw_event_item *next;
+	struct lw_event event;
 };
 
 struct lw_note_item {
@@ -130,9 +136,12 @@ struct lw_engine {
 	uint32_t live_buffers, live_segments, live_channels;
 	uint32_t revoking; /* buffers that are */
 
-	pthread_mutex_t notes_lock;
+	pthread_mutex_t notes_lock; /* of what waits for the application */
 	struct lw_note_item *notes_head, **notes_tail;
 	uint32_t notes_count;
+	struct lw_event_item *events_head, **events_tail;
+	int event_fd;               /* -1: nobody has asked for it */
+	bool event_set;             /* it is readable */
 	struct lw_outbox *outboxes; /* the control thread's: notes on their way, by peer */
 
 	/* Written with every batch: beside nothing that workers read. */
@@ -214,8 +223,10 @@ void lw_segment_view_free(struct lw_view *view);
 int lw_segment_renew(struct lw_engine *engine, struct lw_segment_slot *slot, uint32_t gen, struct lw_view *view);
 /* The name of a segment for messages. */
 void lw_segment_name(struct lw_engine *engine, lw_segment_t segment, char *text, size_t size);
-/* Where the handshake port of the peer is, and its name. 0, -EBADF, -ENOTSUP nobody is there (null driver). */
-int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_addrs *rpc, char *name, size_t size);
+/* Where the handshake port of the peer is, its name, and which life it lives (NULL: nobody wants to know; 0: it is not
+ * ours). 0, -EBADF, -ENOTSUP nobody is there (null driver). */
+int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_addrs *rpc, char name[LW_NAME_MAX],
+		   uint64_t *incarnation);
 /* notify.c */
 int lw_notify_receive(struct lw_engine *engine, const char *body, size_t size, char **reply, size_t *reply_size);
 /* The batch ended: send or drop its note. A worker's thread; lock-free. */

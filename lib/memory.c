@@ -9,6 +9,7 @@
 #include "lib/error.h"
 #include "lib/log.h"
 #include "meta/directory.h"
+#include "meta/location.h"
 
 #define UNREGISTER_MS 5000
 #define LENGTH_MAX (UINT64_C(1) << 47)
@@ -51,6 +52,8 @@ static void note_replaced(void *arg, void *memory)
 static int check_buffer(const struct lw_memory *memory, size_t number)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)memory->addr;
+	struct lw_location location;
+	char why[160];
 
 	if (memory->addr == NULL || memory->length == 0)
 		return lw_fail(-EINVAL, "buffer %zu: address NULL or length 0", number);
@@ -60,8 +63,13 @@ static int check_buffer(const struct lw_memory *memory, size_t number)
 	if ((memory->access & ~(uint32_t)LW_ACCESS_REMOTE) != 0 || memory->reserved != 0)
 		return lw_fail(-EINVAL, "buffer %zu: unknown access bits 0x%x, or reserved is not 0", number,
 			       memory->access);
-	if (memory->location != NULL && strnlen(memory->location, 64) == 64)
-		return lw_fail(-EINVAL, "buffer %zu: the location is longer than 63 bytes", number);
+	if (memory->location == NULL || memory->location[0] == '\0')
+		return 0;
+	if (strnlen(memory->location, LW_LOCATION_TEXT) == LW_LOCATION_TEXT)
+		return lw_fail(-EINVAL, "buffer %zu: the location is longer than %d bytes", number,
+			       LW_LOCATION_TEXT - 1);
+	if (lw_location_parse(memory->location, &location, why, sizeof(why)) != 0)
+		return lw_fail(-EINVAL, "buffer %zu: the location %s", number, why);
 	return 0;
 }
 
@@ -362,9 +370,25 @@ static bool is_offered(const struct lw_memory *list, size_t count)
 	return false;
 }
 
-int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
+/* Tells the metadata store. What it does not take is not registered; a peer may have learnt of it nevertheless. */
+static int announce(struct lw_engine *engine, const lw_buffer_t *ids, size_t count)
 {
 	char why[320];
+	int error =
+		lw_directory_publish(engine->directory, (uint32_t)engine->config.store_timeout_ms, why, sizeof(why));
+
+	if (error == 0)
+		return 0;
+	if (leave_buffers(engine, ids, count, lw_now_ns(), UNREGISTER_MS) != 0)
+		lw_log(LW_LOG_WARNING, "%zu buffers stay registered that the metadata store did not take: %s", count,
+		       lw_last_error());
+	lw_directory_touch(engine->directory);
+	return lw_fail(error, "%zu buffers could not be announced in the metadata store: %s", count, why);
+}
+
+int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
+{
+	lw_buffer_t *entered;
 	int error;
 
 	if (list == NULL || ids == NULL || count == 0)
@@ -377,19 +401,14 @@ int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, s
 	error = lw_engine_enter(engine);
 	if (error != 0)
 		return error;
-	error = enter_buffers(engine, list, count, ids);
-	if (error != 0 || engine->directory == NULL || !is_offered(list, count))
-		goto out;
-	error = lw_directory_publish(engine->directory, (uint32_t)engine->config.store_timeout_ms, why, sizeof(why));
+	entered = malloc(count * sizeof(*entered));
+	error = entered != NULL ? enter_buffers(engine, list, count, entered)
+				: lw_fail(-ENOMEM, "no memory for the list of buffers");
+	if (error == 0 && engine->directory != NULL && is_offered(list, count))
+		error = announce(engine, entered, count);
 	if (error == 0)
-		goto out;
-	/* What is not in the store is not registered. A peer may have learnt of it nevertheless. */
-	if (leave_buffers(engine, ids, count, lw_now_ns(), UNREGISTER_MS) != 0)
-		lw_log(LW_LOG_WARNING, "%zu buffers stay registered that the metadata store did not take: %s", count,
-		       lw_last_error());
-	lw_directory_touch(engine->directory);
-	lw_fail(error, "%zu buffers could not be announced in the metadata store: %s", count, why);
-out:
+		memcpy(ids, entered, count * sizeof(*ids));
+	free(entered);
 	lw_engine_leave(engine);
 	return error;
 }
@@ -430,12 +449,12 @@ int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_
 						 sizeof(why));
 		if (published != 0 && error == 0)
 			error = lw_fail(published,
-					"the buffers were taken back, but the metadata store still shows them: %s", why);
+					"the buffers were taken back, but the metadata store still shows them: %s",
+					why);
 	}
 	lw_engine_leave(engine);
 	return error;
 }
-
 
 int lw_memory_find(struct lw_engine *engine, const void *addr, lw_buffer_t *out)
 {
@@ -454,6 +473,41 @@ int lw_memory_find(struct lw_engine *engine, const void *addr, lw_buffer_t *out)
 	else
 		error = lw_fail(-ENOENT, "no registered buffer contains %p", addr);
 	pthread_mutex_unlock(&engine->lock);
+	lw_engine_leave(engine);
+	return error;
+}
+
+int lw_memory_location(struct lw_engine *engine, lw_buffer_t buffer, uint64_t offset, char *text, size_t size)
+{
+	uint32_t index = (uint32_t)buffer & LW_HANDLE_INDEX_MASK;
+	struct lw_buffer_slot slot = {.gen = 0};
+	struct lw_location location;
+	char found[LW_LOCATION_TEXT], why[160];
+	int error;
+
+	if (text == NULL || size < LW_LOCATION_TEXT)
+		return lw_fail(-EINVAL, "text needs room for %d bytes", LW_LOCATION_TEXT);
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	pthread_mutex_lock(&engine->lock);
+	if (((uint32_t)buffer >> LW_HANDLE_INDEX_BITS) == engine->tag && index < engine->buffers_used)
+		slot = engine->buffers[index];
+	pthread_mutex_unlock(&engine->lock);
+	if (slot.gen != (uint32_t)(buffer >> 32) || (slot.gen & 1) == 0)
+		error = lw_fail(-EBADF, "the buffer handle 0x%llx is stale, made up or another engine's",
+				(unsigned long long)buffer);
+	else if (offset >= slot.length)
+		error = lw_fail(-ERANGE, "offset %llu is outside of a buffer of %llu bytes", (unsigned long long)offset,
+				(unsigned long long)slot.length);
+	if (error == 0 && (slot.location[0] == '\0' || strcmp(slot.location, "*") == 0)) {
+		error = lw_location_of((const void *)(uintptr_t)slot.addr, slot.length, NULL, found, sizeof(found));
+		memcpy(slot.location, found, sizeof(slot.location));
+	}
+	if (error == 0)
+		error = lw_location_parse(slot.location, &location, why, sizeof(why));
+	if (error == 0)
+		lw_location_at(&location, slot.length, offset, text, size);
 	lw_engine_leave(engine);
 	return error;
 }

@@ -14,8 +14,11 @@
 
 #include "lib/engine.h"
 #include "lib/error.h"
+#include "lib/event.h"
 #include "lib/log.h"
+#include "meta/base64.h"
 #include "meta/frame.h"
+#include "meta/json.h"
 
 #define NAME_MAX_BYTES 65536u
 #define TEXT_MAX_BYTES 524288u
@@ -143,45 +146,82 @@ static void note_run(struct lw_ctrl_job *job)
 	send_first(engine, outbox);
 }
 
+/* Bytes that a text of JSON can't hold, in words of letters. */
+static bool add_exact(cJSON *ours, const char *key, const char *bytes, size_t size)
+{
+	char *text = malloc(LW_BASE64_LENGTH(size) + 1);
+	bool added = false;
+
+	if (text != NULL) {
+		*lw_base64_encode(bytes, size, text) = '\0';
+		added = cJSON_AddStringToObject(ours, key, text) != NULL;
+	}
+	free(text);
+	return added;
+}
+
+static bool has_nul(const char *bytes, size_t size)
+{
+	return size != 0 && memchr(bytes, 0, size) != NULL;
+}
+
+/* {"name":...,"notify_msg":...}; with a NUL inside, {"lw":{"name":base64,"text":base64}} besides, and the two cut
+ * there.
+ */
+static int encode(const struct lw_note *note, char **body)
+{
+	char *name = strndup(note->name_size != 0 ? note->name : "", note->name_size);
+	char *text = strndup(note->text_size != 0 ? note->text : "", note->text_size);
+	cJSON *json = cJSON_CreateObject(), *ours;
+	bool whole = name != NULL && text != NULL && json != NULL;
+
+	if (whole && (has_nul(note->name, note->name_size) || has_nul(note->text, note->text_size))) {
+		ours = cJSON_AddObjectToObject(json, "lw");
+		whole = ours != NULL && add_exact(ours, "name", note->name, note->name_size) &&
+			add_exact(ours, "text", note->text, note->text_size);
+	}
+	whole = whole && cJSON_AddStringToObject(json, "name", name) != NULL &&
+		cJSON_AddStringToObject(json, "notify_msg", text) != NULL;
+	free(name);
+	free(text);
+	if (!whole) {
+		cJSON_Delete(json);
+		return -ENOMEM;
+	}
+	return lw_json_text(json, body);
+}
+
 /* A note ready to be posted. */
 static int prepare(struct lw_engine *engine, lw_segment_t segment, const struct lw_note *note, uint32_t timeout_ms,
 		   struct lw_pending_note **out)
 {
 	struct lw_pending_note *pending = calloc(1, sizeof(*pending));
-	char *name = NULL, *text = NULL;
-	cJSON *json = cJSON_CreateObject();
-	int error = -ENOMEM;
+	uint64_t incarnation;
+	int error;
 
-	if (pending == NULL || json == NULL)
-		goto fail;
-	error = lw_segment_rpc(engine, segment, &pending->rpc, pending->peer, sizeof(pending->peer));
+	if (pending == NULL)
+		return lw_fail(-ENOMEM, "no memory for a note");
+	error = lw_segment_rpc(engine, segment, &pending->rpc, pending->peer, &incarnation);
+	if (error == 0 && incarnation == 0 &&
+	    (has_nul(note->name, note->name_size) || has_nul(note->text, note->text_size)))
+		error = lw_fail(-EILSEQ, "the note has a NUL byte, and %s is no Lanewise engine: it would cut it there",
+				pending->peer);
 	if (error != 0)
-		goto out;
-	error = -ENOMEM;
-	name = strndup(note->name_size != 0 ? note->name : "", note->name_size);
-	text = strndup(note->text_size != 0 ? note->text : "", note->text_size);
-	if (name == NULL || text == NULL || cJSON_AddStringToObject(json, "name", name) == NULL ||
-	    cJSON_AddStringToObject(json, "notify_msg", text) == NULL)
 		goto fail;
-	pending->body = cJSON_PrintUnformatted(json);
-	if (pending->body == NULL)
+	error = encode(note, &pending->body);
+	if (error != 0) {
+		lw_fail(error, "no memory for a note");
 		goto fail;
+	}
 	pending->size = strlen(pending->body);
 	pending->engine = engine;
 	pending->timeout_ms = timeout_ms;
 	pending->send = true;
 	pending->job.run = note_run;
 	*out = pending;
-	error = 0;
-	goto out;
+	return 0;
 fail:
-	lw_fail(error, "no memory for a note");
-out:
-	if (error != 0)
-		free(pending);
-	cJSON_Delete(json);
-	free(name);
-	free(text);
+	free(pending);
 	return error;
 }
 
@@ -193,9 +233,6 @@ static int check_note(const struct lw_note *note)
 	if (note->name_size > NAME_MAX_BYTES || note->text_size > TEXT_MAX_BYTES)
 		return lw_fail(-EMSGSIZE, "a note takes a name of %u bytes and a text of %u at most", NAME_MAX_BYTES,
 			       TEXT_MAX_BYTES);
-	if ((note->name_size != 0 && memchr(note->name, 0, note->name_size) != NULL) ||
-	    (note->text_size != 0 && memchr(note->text, 0, note->text_size) != NULL))
-		return lw_fail(-EILSEQ, "a note can't hold a NUL byte");
 	return 0;
 }
 
@@ -240,6 +277,26 @@ out:
 	return error;
 }
 
+int lw_notify_name(struct lw_engine *engine, const char *name, const struct lw_note *note, uint32_t timeout_ms)
+{
+	uint64_t start_ns = lw_now_ns(), spent_ms;
+	lw_segment_t segment;
+	int error = lw_engine_enter(engine);
+
+	if (error != 0)
+		return error;
+	if (timeout_ms == 0)
+		timeout_ms = (uint32_t)engine->config.handshake_timeout_ms;
+	error = lw_segment_open(engine, name, timeout_ms, &segment);
+	if (error == 0) {
+		spent_ms = (lw_now_ns() - start_ns) / 1000000;
+		error = lw_notify(engine, segment, note, spent_ms < timeout_ms ? timeout_ms - (uint32_t)spent_ms : 1);
+		(void)lw_segment_close(engine, segment);
+	}
+	lw_engine_leave(engine);
+	return error;
+}
+
 int lw_submit_notify(struct lw_channel *channel, lw_batch_t id, const struct lw_request *requests, size_t count,
 		     const struct lw_note *note)
 {
@@ -280,47 +337,97 @@ void lw_notify_batch_ended(struct lw_engine *engine, struct lw_pending_note *not
 	lw_ctrl_post(engine->ctrl, &note->job);
 }
 
+/* A received text: as it stands in the document, or, where that can't hold it, in words of letters. */
+struct text {
+	const char *chars;
+	size_t length;
+	bool exact; /* base64 */
+};
+
+static int find_text(const cJSON *json, const char *key, const char *exact_key, struct text *out)
+{
+	const cJSON *exact = lw_json_field(lw_json_field(json, "lw"), exact_key), *plain = lw_json_field(json, key);
+
+	if (!cJSON_IsString(plain) || (exact != NULL && !cJSON_IsString(exact)))
+		return -EPROTO;
+	out->exact = exact != NULL;
+	out->chars = out->exact ? exact->valuestring : plain->valuestring;
+	out->length = strlen(out->chars);
+	return 0;
+}
+
+/* Copies the bytes and a NUL to where there is room for them. */
+static int copy_text(const struct text *text, char *to, size_t *size)
+{
+	int error = 0;
+
+	*size = text->length;
+	if (text->exact)
+		error = lw_base64_decode(text->chars, text->length, to, size);
+	else
+		memcpy(to, text->chars, text->length);
+	if (error == 0)
+		to[*size] = '\0';
+	return error;
+}
+
+static int make_item(const cJSON *json, struct lw_note_item **out)
+{
+	struct lw_note_item *item;
+	struct text name, text;
+	int error = find_text(json, "name", "name", &name);
+
+	if (error == 0)
+		error = find_text(json, "notify_msg", "text", &text);
+	if (error != 0)
+		return error;
+	item = malloc(sizeof(*item) + name.length + text.length + 2);
+	if (item == NULL)
+		return -ENOMEM;
+	item->next = NULL;
+	item->note.name = (char *)(item + 1);
+	item->note.text = (char *)(item + 1) + name.length + 1;
+	error = copy_text(&name, (char *)(item + 1), &item->note.name_size);
+	if (error == 0)
+		error = copy_text(&text, (char *)(item + 1) + name.length + 1, &item->note.text_size);
+	if (error != 0) {
+		free(item);
+		return error;
+	}
+	*out = item;
+	return 0;
+}
+
 int lw_notify_receive(struct lw_engine *engine, const char *body, size_t size, char **reply, size_t *reply_size)
 {
 	static const char taken[] = "{\"name\":\"\",\"notify_msg\":\"success\"}";
 	static const char full[] = "{\"lw\":{\"error\":\"full\"},\"name\":\"\",\"notify_msg\":\"\"}";
-	cJSON *json = cJSON_ParseWithLength(body, size);
-	const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "name");
-	const cJSON *text = cJSON_GetObjectItemCaseSensitive(json, "notify_msg");
+	const struct lw_why nobody = {.size = 0};
 	struct lw_note_item *item = NULL;
-	size_t name_size, text_size;
 	const char *answer = full;
-	int error = -EPROTO;
+	cJSON *json;
+	int error = lw_json_read(body, size, &json, &nobody);
 
-	if (!cJSON_IsString(name) || !cJSON_IsString(text))
-		goto out;
-	name_size = strlen(name->valuestring);
-	text_size = strlen(text->valuestring);
-	error = -ENOMEM;
-	item = malloc(sizeof(*item) + name_size + text_size + 2);
-	if (item == NULL)
-		goto out;
-	item->next = NULL;
-	item->note.name = memcpy((char *)(item + 1), name->valuestring, name_size + 1);
-	item->note.name_size = name_size;
-	item->note.text = memcpy((char *)(item + 1) + name_size + 1, text->valuestring, text_size + 1);
-	item->note.text_size = text_size;
+	if (error != 0)
+		return error;
+	error = make_item(json, &item);
+	cJSON_Delete(json);
+	if (error != 0)
+		return error;
 	pthread_mutex_lock(&engine->notes_lock);
 	if (engine->notes_count < engine->config.notify_queue) {
 		*engine->notes_tail = item;
 		engine->notes_tail = &item->next;
 		engine->notes_count++;
+		lw_event_signal(engine);
 		item = NULL;
 		answer = taken;
 	}
 	pthread_mutex_unlock(&engine->notes_lock);
+	free(item);
 	*reply = strdup(answer);
 	*reply_size = strlen(answer);
-	error = *reply != NULL ? 0 : -ENOMEM;
-out:
-	free(item);
-	cJSON_Delete(json);
-	return error;
+	return *reply != NULL ? 0 : -ENOMEM;
 }
 
 int lw_note_poll(struct lw_engine *engine, struct lw_note **out)
@@ -340,6 +447,7 @@ int lw_note_poll(struct lw_engine *engine, struct lw_note **out)
 		if (engine->notes_head == NULL)
 			engine->notes_tail = &engine->notes_head;
 		engine->notes_count--;
+		lw_event_signal(engine);
 	}
 	pthread_mutex_unlock(&engine->notes_lock);
 	lw_engine_leave(engine);

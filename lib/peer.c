@@ -179,3 +179,64 @@ int lw_peer_ask(struct lw_engine *engine, const char *name, const struct lw_addr
 	free(body);
 	return error;
 }
+
+/* A dead engine's documents ------------------------------------------------------------------------------------------
+ */
+
+/* Whether somebody answers at the place that a name is said to be. */
+static bool answers(struct lw_engine *engine, const char *name, const struct lw_contact *contact, uint64_t start_ns,
+		    uint32_t timeout_ms)
+{
+	struct lw_addrs rpc;
+	char *reply = NULL;
+	size_t size;
+	int error = resolve(name, &contact->where, start_ns, timeout_ms, &rpc);
+
+	if (error == 0)
+		error = lw_ctrl_call(engine->ctrl, &rpc, LW_FRAME_PROBE, "{}", 2, left_ms(start_ns, timeout_ms), &reply,
+				     &size);
+	/* Another life may answer there. */
+	if (error == 0 && contact->incarnation != 0 && lw_store_owner(reply, size) != 0 &&
+	    lw_store_owner(reply, size) != contact->incarnation)
+		error = -ESTALE;
+	free(reply);
+	return error == 0;
+}
+
+int lw_segment_purge(struct lw_engine *engine, const char *name, uint32_t timeout_ms)
+{
+	uint64_t start_ns = lw_now_ns();
+	struct lw_directory_entry entry;
+	char why[320];
+	int error;
+
+	if (name == NULL)
+		return lw_fail(-EINVAL, "name must not be NULL");
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	if (timeout_ms == 0)
+		timeout_ms = (uint32_t)engine->config.store_timeout_ms;
+	name += strspn(name, "/");
+	if (engine->directory == NULL) {
+		error = lw_fail(-ENOTSUP, "there is no metadata store that could hold something of \"%.100s\"", name);
+		goto out;
+	}
+	error = lw_directory_find(engine->directory, name, timeout_ms, &entry, why, sizeof(why));
+	if (error == 0) {
+		free(entry.document);
+		/* Half of the time for one who may not answer. */
+		if (answers(engine, name, &entry.contact, start_ns, timeout_ms / 2 + 1))
+			error = -EBUSY;
+	}
+	if (error == 0)
+		error = lw_directory_purge(engine->directory, name, entry.contact.incarnation,
+					   left_ms(start_ns, timeout_ms), why, sizeof(why));
+	if (error == -EBUSY)
+		lw_fail(error, "\"%s\" answers: it is not dead", name);
+	else if (error != 0)
+		lw_fail(error, "\"%.100s\" was not removed from the metadata store: %s", name, why);
+out:
+	lw_engine_leave(engine);
+	return error;
+}

@@ -167,8 +167,7 @@ uint32_t lw_refresh_want(struct lw_refresh *refresh)
 
 struct lw_refresh *lw_refresh_new(struct lw_engine *engine, struct lw_segment_slot *slot)
 {
-	struct lw_refresh *refresh =
-		calloc(1, sizeof(*refresh) + engine->worker_count * sizeof(refresh->tell[0]));
+	struct lw_refresh *refresh = calloc(1, sizeof(*refresh) + engine->worker_count * sizeof(refresh->tell[0]));
 
 	if (refresh == NULL)
 		return NULL;

@@ -9,6 +9,7 @@
 #include "lib/error.h"
 #include "lib/peer.h"
 #include "lib/refresh.h"
+#include "lib/watch.h"
 #include "meta/descriptor.h"
 #include "meta/frame.h"
 
@@ -104,6 +105,7 @@ void lw_segment_fini(struct lw_engine *engine)
 			free_view(view);
 		free(slot->leave);
 		slot->leave = NULL;
+		lw_watch_free(slot);
 		lw_refresh_free(slot->refresh);
 		slot->refresh = NULL;
 		slot->refs = 0;
@@ -516,7 +518,7 @@ int lw_segment_refresh(struct lw_engine *engine, lw_segment_t segment, uint32_t 
 		timeout_ms = (uint32_t)engine->config.handshake_timeout_ms;
 	if (segment == LW_SEGMENT_LOCAL)
 		goto out;
-	error = lw_segment_rpc(engine, segment, &rpc, name, sizeof(name));
+	error = lw_segment_rpc(engine, segment, &rpc, name, NULL);
 	if (error == 0)
 		error = lw_peer_find(engine, name, timeout_ms, &peer);
 	if (error != 0)
@@ -536,9 +538,11 @@ out:
 	return error;
 }
 
-int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_addrs *rpc, char *name, size_t size)
+int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_addrs *rpc, char name[LW_NAME_MAX],
+		   uint64_t *incarnation)
 {
 	struct lw_segment_slot *slot;
+	const struct lw_view *view;
 	int error = 0;
 
 	pthread_mutex_lock(&engine->lock);
@@ -547,7 +551,12 @@ int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_add
 		error = -EBADF;
 	} else {
 		*rpc = slot->rpc;
-		snprintf(name, size, "%s", slot->name);
+		memcpy(name, slot->name, LW_NAME_MAX);
+		view = atomic_load(&slot->view);
+		if (incarnation != NULL)
+			*incarnation = segment == LW_SEGMENT_LOCAL ? engine->incarnation
+				       : view != NULL              ? view->incarnation
+								   : 0;
 	}
 	pthread_mutex_unlock(&engine->lock);
 	if (error == 0 && rpc->count == 0)
@@ -566,7 +575,7 @@ int lw_segment_probe(struct lw_engine *engine, lw_segment_t segment, uint32_t ti
 		return error;
 	if (timeout_ms == 0)
 		timeout_ms = (uint32_t)engine->config.handshake_timeout_ms;
-	error = lw_segment_rpc(engine, segment, &rpc, name, sizeof(name));
+	error = lw_segment_rpc(engine, segment, &rpc, name, NULL);
 	if (error == 0) {
 		error = lw_ctrl_call(engine->ctrl, &rpc, LW_FRAME_PROBE, "{}", 2, timeout_ms, &reply, &size);
 		if (error != 0)

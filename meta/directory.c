@@ -18,10 +18,12 @@
 
 #define WHY_BYTES 320
 #define PREFIX "mooncake/"
-#define LEASELESS_LOOK_S 10 /* how often keys without a lease are looked after */
+#define KEEP_MAX_S 20 /* keys are looked after at least so often, whatever their lease: the store may be another one   \
+		       */
 #define RETRY_MIN_MS 100
 #define RETRY_MAX_MS 2000
 #define TWO_LIVES_MS 20 /* between two looks at documents that do not belong together */
+#define DOUBT_MS 20     /* a store that is back has done by then what it was asked before */
 
 enum job_kind { PUBLISH, FIND, PURGE };
 
@@ -61,14 +63,19 @@ struct lw_directory {
 	bool attempted;     /* a put was tried: the store may have something of ours */
 	bool taken;         /* the first puts have succeeded: later ones keep what is another's */
 	bool contact_put;
-	bool superseded; /* another engine has the name */
-	bool failing;    /* and was said so */
-	uint32_t retry_ms;  /* the last pause after a failure; 0: all is well */
+	bool superseded;   /* another engine has the name */
+	bool failing;      /* and was said so */
+	uint32_t retry_ms; /* the last pause after a failure; 0: all is well */
+	/* A put whose answer did not come may be applied later than one that was confirmed, and undo it. Until this
+	 * time what was put is put again. */
+	uint64_t doubt_ns;
+	uint64_t expire_ns; /* when the contact's lease ends, as far as we know; UINT64_MAX: never */
 
 	/* Constant. */
 	pthread_t thread;
 	uint32_t timeout_ms;
 	uint32_t keep_ms;
+	uint64_t lease_ms; /* 0: keys stay */
 	uint64_t incarnation;
 	int (*document)(void *arg, char **text, size_t *length);
 	void *arg;
@@ -129,19 +136,50 @@ static int make_document(struct lw_directory *directory, char **text, size_t *le
 static int put(struct lw_directory *directory, const char *key, const char *text, size_t length, uint64_t deadline_ns,
 	       char *why)
 {
+	const struct timespec pause = {.tv_nsec = DOUBT_MS * 1000000};
+	enum lw_store_put how = directory->taken ? LW_STORE_KEEP : LW_STORE_TAKE;
+	bool doubt = lw_now_ns() < directory->doubt_ns;
+	int error;
+
 	directory->attempted = true;
-	return lw_store_put(directory->store, key, text, length, directory->taken ? LW_STORE_KEEP : LW_STORE_TAKE,
-			    left_ms(deadline_ns), why, WHY_BYTES);
+	error = lw_store_put(directory->store, key, text, length, how, left_ms(deadline_ns), why, WHY_BYTES);
+	if (error == 0 && doubt) {
+		nanosleep(&pause, NULL);
+		error = lw_store_put(directory->store, key, text, length, how, left_ms(deadline_ns), why, WHY_BYTES);
+	}
+	if (error == -ETIMEDOUT || error == -ECONNRESET || error == -EPROTO)
+		directory->doubt_ns = after_ms(directory->keep_ms);
+	return error;
+}
+
+/* What the store no longer has, or may not have, is to be put. */
+static void forget_lost(struct lw_directory *directory)
+{
+	uint64_t now_ns = lw_now_ns();
+
+	if (now_ns < directory->doubt_ns || now_ns >= directory->expire_ns) {
+		directory->published = 0;
+		directory->contact_put = false;
+	}
+}
+
+/* The contact's lease began when the call did that confirmed it. */
+static void note_lease(struct lw_directory *directory, uint64_t begun_ns)
+{
+	directory->expire_ns = directory->lease_ms != 0 ? begun_ns + directory->lease_ms * 1000000 : UINT64_MAX;
 }
 
 /* Both documents, where the store does not have them as they are now. The segment goes first: who finds the contact
  * finds it, too. */
 static int put_documents(struct lw_directory *directory, uint64_t deadline_ns, char *why)
 {
-	uint64_t version = 0;
+	uint64_t version = 0, begun_ns;
 	char key[LW_STORE_KEY_MAX], *text = NULL;
 	size_t length;
-	int error = make_document(directory, &text, &length, &version);
+	int error;
+
+	forget_lost(directory);
+	error = make_document(directory, &text, &length, &version);
 
 	if (error != 0) {
 		snprintf(why, WHY_BYTES, "no document could be made: %s", strerror(-error));
@@ -155,9 +193,12 @@ static int put_documents(struct lw_directory *directory, uint64_t deadline_ns, c
 	}
 	free(text);
 	if (error == 0 && !directory->contact_put) {
+		begun_ns = lw_now_ns();
 		contact_key(directory, directory->name, key);
 		error = put(directory, key, directory->contact, directory->contact_length, deadline_ns, why);
 		directory->contact_put = error == 0;
+		if (error == 0)
+			note_lease(directory, begun_ns);
 	}
 	if (error == 0)
 		directory->taken = true;
@@ -172,6 +213,7 @@ static int renew(struct lw_directory *directory, const char *key, uint64_t deadl
 
 static int renew_documents(struct lw_directory *directory, uint64_t deadline_ns, char *why)
 {
+	uint64_t begun_ns = lw_now_ns();
 	char key[LW_STORE_KEY_MAX];
 	int error;
 
@@ -187,6 +229,8 @@ static int renew_documents(struct lw_directory *directory, uint64_t deadline_ns,
 		directory->contact_put = false;
 	else if (error != 0)
 		return error;
+	else
+		note_lease(directory, begun_ns);
 	return 0;
 }
 
@@ -205,18 +249,19 @@ static void note_outcome(struct lw_directory *directory, int error, const char *
 	directory->failing = error != 0 && error != -ESTALE;
 }
 
-/* When to look after the keys again: a third of a lease after success, sooner after a failure. */
+/* When to look after the keys again: a third of a lease after success, sooner after a failure or in doubt. */
 static void plan(struct lw_directory *directory, int error)
 {
 	uint32_t wait_ms = directory->keep_ms;
+	bool soon = (error != 0 && error != -ESTALE) || lw_now_ns() < directory->doubt_ns;
 
-	if (error != 0 && error != -ESTALE) {
+	if (soon) {
 		uint32_t longest_ms = wait_ms < RETRY_MAX_MS ? wait_ms : RETRY_MAX_MS;
 
 		wait_ms = directory->retry_ms == 0 ? RETRY_MIN_MS : directory->retry_ms * 2;
 		wait_ms = wait_ms < longest_ms ? wait_ms : longest_ms;
 	}
-	directory->retry_ms = error != 0 && error != -ESTALE ? wait_ms : 0;
+	directory->retry_ms = soon ? wait_ms : 0;
 	pthread_mutex_lock(&directory->lock);
 	directory->next_ns = after_ms(wait_ms);
 	pthread_mutex_unlock(&directory->lock);
@@ -239,6 +284,7 @@ static void keep(struct lw_directory *directory)
 	char why[WHY_BYTES] = "";
 	int error = 0;
 
+	forget_lost(directory);
 	if (is_put(directory))
 		error = renew_documents(directory, deadline_ns, why);
 	if (error == 0 && !is_put(directory))
@@ -254,9 +300,11 @@ static void remove_documents(struct lw_directory *directory)
 	if (!directory->attempted)
 		return;
 	contact_key(directory, directory->name, key);
-	(void)lw_store_remove(directory->store, key, directory->incarnation, left_ms(directory->close_ns), why, sizeof(why));
+	(void)lw_store_remove(directory->store, key, directory->incarnation, left_ms(directory->close_ns), why,
+			      sizeof(why));
 	segment_key(directory, directory->name, key);
-	(void)lw_store_remove(directory->store, key, directory->incarnation, left_ms(directory->close_ns), why, sizeof(why));
+	(void)lw_store_remove(directory->store, key, directory->incarnation, left_ms(directory->close_ns), why,
+			      sizeof(why));
 }
 
 /* Jobs ----------------------------------------------------------------------------------------------------------------
@@ -502,8 +550,12 @@ int lw_directory_open(const struct lw_directory_opts *opts, struct lw_directory 
 	init_locks(directory);
 	TAILQ_INIT(&directory->jobs);
 	directory->next_ns = UINT64_MAX;
+	directory->expire_ns = UINT64_MAX;
 	directory->timeout_ms = opts->timeout_ms;
-	directory->keep_ms = opts->store.lease_s != 0 ? opts->store.lease_s * 1000 / 3 : LEASELESS_LOOK_S * 1000;
+	directory->keep_ms = (opts->store.lease_s != 0 && opts->store.lease_s / 3 < KEEP_MAX_S)
+				     ? opts->store.lease_s * 1000 / 3
+				     : KEEP_MAX_S * 1000;
+	directory->lease_ms = (uint64_t)opts->store.lease_s * 1000;
 	directory->incarnation = opts->store.incarnation;
 	directory->document = opts->document;
 	directory->arg = opts->arg;
@@ -701,8 +753,7 @@ void lw_directory_close(struct lw_directory *directory)
 	/* What it asks the engine for is made without waiting: it is not left while it is at that. */
 	while (directory->asking)
 		pthread_cond_wait(&directory->ended, &directory->lock);
-	while (!directory->gone &&
-	       pthread_cond_timedwait(&directory->ended, &directory->lock, &until) != ETIMEDOUT)
+	while (!directory->gone && pthread_cond_timedwait(&directory->ended, &directory->lock, &until) != ETIMEDOUT)
 		;
 	gone = directory->gone;
 	directory->abandoned = !gone;

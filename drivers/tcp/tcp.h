@@ -83,7 +83,7 @@ struct tcp_worker {
 	TAILQ_HEAD(, tcp_served) served; /* the one that was used longest ago first */
 	bool no_reset;                   /* at no_reset_ms none of them had been reset */
 	uint32_t no_reset_ms;
-	unsigned char *blocks;           /* one a served connection: staging and replies */
+	unsigned char *blocks; /* one a served connection: staging and replies */
 	size_t blocks_bytes;
 	uint32_t *free_blocks;
 	uint32_t free_count;

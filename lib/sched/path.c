@@ -409,8 +409,7 @@ void lw_path_refreshed(struct lw_worker *worker, struct lw_path *path, uint32_t 
 	list_init(&path->waiting[LW_PATH_MISSED]);
 	while (missed.head != LW_INDEX_NONE) {
 		struct lw_task *task = list_unlink(worker->engine, &missed, LW_INDEX_NONE);
-		enum lw_reason reason =
-			check_ranges(worker, path, task->op, task->local, task->remote, task->length);
+		enum lw_reason reason = check_ranges(worker, path, task->op, task->local, task->remote, task->length);
 		bool decided = (int8_t)((uint8_t)round - task->reason) >= 0;
 
 		if (reason == LW_REASON_REMOTE_RANGE && !decided) {

@@ -40,8 +40,8 @@ struct lw_path {
 	struct lw_hint hint;   /* of the peer's ranges */
 	uint32_t deadline_ms;  /* no task's deadline is before; valid if timed */
 	bool timed;
-	bool active;                    /* in the worker's list of paths with work */
-	enum lw_reason dead;            /* not NONE: every request ends with it until the segment is opened again */
+	bool active;         /* in the worker's list of paths with work */
+	enum lw_reason dead; /* not NONE: every request ends with it until the segment is opened again */
 	struct lw_task_list waiting[LW_PATH_LISTS]; /* by priority; LW_PATH_MISSED */
 	struct lw_slice_list retry;
 	struct lw_lane *lane[LW_PATH_LANES];

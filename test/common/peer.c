@@ -28,6 +28,7 @@
 #include "common/bytes.h"
 #include "common/engines.h"
 #include "common/net.h"
+#include "common/peer_meta.h"
 
 #define OPTIONS_MAX 15
 #define ANSWER_MS 20000
@@ -40,7 +41,7 @@ static struct {
 	unsigned char *memory;
 	uint64_t length;
 	char settings[512];
-	char address[32];  /* to listen on; empty: the usual one */
+	char name[256];    /* of the engine; empty: the usual address */
 	const char *parts; /* offered; NULL: all of the memory */
 	/* the stream */
 	pthread_t thread;
@@ -73,6 +74,11 @@ static void answer(const char *format, ...)
 	putchar('\n');
 	fflush(stdout);
 	mask_alarms(SIG_UNBLOCK);
+}
+
+static void answer_text(const char *text)
+{
+	answer("%s", text);
 }
 
 static void answer_error(int error)
@@ -253,7 +259,7 @@ static void serve_line(const char *line)
 {
 	uint64_t a, b, c;
 	unsigned timeout_ms = 0;
-	char name[256];
+	char name[256], decoded[256];
 	lw_segment_t segment;
 	int error;
 
@@ -273,7 +279,8 @@ static void serve_line(const char *line)
 		if (inside(a, 1))
 			withdraw(a);
 	} else if (sscanf(line, "open %255s %u", name, &timeout_ms) >= 1) {
-		error = lw_segment_open(own.engine, name, timeout_ms, &segment);
+		peer_meta_decode(name, decoded, sizeof(decoded));
+		error = lw_segment_open(own.engine, decoded, timeout_ms, &segment);
 		if (error == 0)
 			answer("segment %" PRIx64, segment);
 		else
@@ -294,7 +301,7 @@ static void serve_line(const char *line)
 		if (lw_engine_close(own.engine) != 0)
 			fail_msg("the engine was not closed: %s", lw_last_error());
 		begin();
-	} else {
+	} else if (!peer_meta_line(own.engine, own.memory, own.length, line, answer_text)) {
 		answer("error %d unknown command", -EINVAL);
 	}
 }
@@ -316,11 +323,11 @@ static void offer_parts(const char *list)
 /* Opens the engine. */
 static void begin(void)
 {
-	if (test_engine_try(own.settings, own.address[0] != '\0' ? own.address : "127.0.0.1", &own.engine) != 0)
+	if (test_engine_try(own.settings, own.name[0] != '\0' ? own.name : "127.0.0.1", &own.engine) != 0)
 		fail_msg("no engine: %s", lw_last_error());
-	if (own.parts != NULL)
+	if (own.parts != NULL && own.parts[0] != '\0')
 		offer_parts(own.parts);
-	else
+	else if (own.parts == NULL)
 		test_register(own.engine, own.memory, own.length, LW_ACCESS_REMOTE);
 	answer("ready %s %" PRIu64 " %" PRIu64, lw_engine_name(own.engine), (uint64_t)(uintptr_t)own.memory,
 	       own.length);
@@ -386,6 +393,8 @@ bool peer_main(int argc, char **argv, int *status)
 			link_number = (unsigned)strtoul(argv[i] + 5, NULL, 10);
 		else if (strncmp(argv[i], "offer=", 6) == 0)
 			own.parts = argv[i] + 6;
+		else if (strncmp(argv[i], "as=", 3) == 0)
+			peer_meta_decode(argv[i] + 3, own.name, sizeof(own.name));
 		else if (used + strlen(argv[i]) + 2 < sizeof(own.settings))
 			used += (size_t)snprintf(own.settings + used, sizeof(own.settings) - used, "%s ", argv[i]);
 		else
@@ -395,7 +404,7 @@ bool peer_main(int argc, char **argv, int *status)
 	own.memory = test_map(own.length, at);
 	if (link_number != 0) {
 		test_net_join(link_number);
-		snprintf(own.address, sizeof(own.address), "10.99.%u.2", link_number);
+		snprintf(own.name, sizeof(own.name), "10.99.%u.2", link_number);
 	}
 	begin();
 	mask_alarms(SIG_BLOCK);

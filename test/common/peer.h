@@ -4,7 +4,8 @@
  * when its input ends, and dies with the test. Tests in other languages drive it likewise.
  *
  *   OPTION   a setting "name=value", or uid=N (become that user), cpu=N (run on that CPU alone), at=ADDRESS (of the
- *            memory), offer=OFFSET:LENGTH:ACCESS,... (several buffers, or not all of the memory), alarm=MICROSECONDS (a
+ *            memory), offer=OFFSET:LENGTH:ACCESS,... (several buffers, not all of the memory, or none), as=NAME (of the
+ *            engine; 127.0.0.1 if none is given), alarm=MICROSECONDS (a
  *            signal so often, as long as a command is carried out), nice=N (how gladly it yields the CPU), link=N (a
  *            network of its own, see common/net.h)
  *   at start ready NAME ADDRESS BYTES
@@ -21,6 +22,7 @@
  *   stop                                                        -> streamed COMPLETED FAILED
  *   state                                                       -> state FDS THREADS RSS_KIB NOTES LANES
  *   again                                                       -> as at start; its engine ends, another one begins
+ *   and what peer_meta.h lists
  *   anything that fails                                         -> error NUMBER sentence
  */
 #ifndef LW_TEST_PEER_H

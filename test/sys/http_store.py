@@ -5,7 +5,8 @@ plain   overwrites, and answers 200 to DELETE whatever was there
 strict  refuses to overwrite a key with "rpc_meta" in it, and answers 404 to DELETE of what is not there
 leases  knows the parameters ttl, owner and match, and POST, as lwmeta does
 
-A key "status/N" is answered with N, and its body is then the word "told".
+A key "status/N" is answered with N, and its body is then the word "told". PUT of a number to the key "behave" has the
+same effect for all other keys; "cut": an answer ends in the middle; "": as usual. GET of "puts" tells how many PUTs of other keys there were.
 """
 
 import http.server
@@ -16,6 +17,7 @@ import urllib.parse
 
 KIND = sys.argv[2]
 LOCK = threading.Lock()
+BEHAVE = {"now": b"", "puts": 0}
 VALUES = {}  # key: (bytes, owner, end of its lease)
 
 
@@ -47,6 +49,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.reply(404, b"wrong path")
         if not key:
             return self.reply(400, b"no key")
+        if key == "behave":
+            BEHAVE["now"] = body
+            return self.reply(200)
+        if key == "puts":
+            return self.reply(200, str(BEHAVE["puts"]).encode())
+        BEHAVE["puts"] += self.command == "PUT"
+        if BEHAVE["now"] == b"cut":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+            self.close_connection = True
+            return None
+        if BEHAVE["now"]:
+            return self.reply(int(BEHAVE["now"]), b"told")
         if "status/" in key:
             return self.reply(int(key.rpartition("status/")[2]), b"told")
         with LOCK:

@@ -113,13 +113,15 @@ class Peer:
         self.pending = b""
         self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
-        word, self.name, addr, self.size = self.answer().split()
+        word, _, rest_of_it = self.answer().partition(" ")
         assert word == "ready"
+        self.name, addr, self.size = rest_of_it.rsplit(" ", 2)
         self.addr = int(addr)
-        self.port = int(self.name.rsplit(":", 1)[1])
-        reply = call(self.port, frame(METADATA, "{}"))
-        self.descriptor = json.loads(reply[9:])
-        self.data_port = self.descriptor["tcp_data_port"]
+        if not any(option.startswith("metadata=") for option in options):  # else the name is a key in a store
+            self.port = int(self.name.rpartition(":")[2])
+            reply = call(self.port, frame(METADATA, "{}"))
+            self.descriptor = json.loads(reply[9:])
+            self.data_port = self.descriptor["tcp_data_port"]
 
     def _read_log(self):
         for line in self.process.stderr:

@@ -15,21 +15,27 @@ struct lw_memory {
 	size_t length;        /* bytes, 1 .. 2^47; addr + length must not wrap */
 	uint32_t access;      /* enum lw_access, or-ed */
 	uint32_t reserved;    /* 0 */
-	const char *location; /* "cpu:0", "cuda:1", "*" or NULL: unknown; copied; at most 63 bytes */
+	const char *location; /* "cpu:0", "cuda:1", "segments:<page>:<node>,<node>...", "*" or NULL: to be found out
+				 when it is needed; copied; at most 63 bytes */
 };
 
 /* Registers count buffers, all or none. Adjacent buffers stay separate; a range that spans several of them without a
  * gap may be transferred in one request. The memory stays the caller's and must stay mapped until it is unregistered.
+ * With a metadata store all of them are announced there in one publication, which the call waits for, at most
+ * for the setting store_timeout_ms; if the store refuses, none is registered.
  * Any thread. Waits for no peer; a worker may be asked to prepare keys. ids receives count handles.
- * 0; -EINVAL NULL, zero count or length, wrap-around, unknown access bits, location too long; -EEXIST the range
- * overlaps a registered one, or another of the list; -ENOSPC more than the setting max_buffers; -ENOMEM; -ESHUTDOWN;
- * -EOWNERDEAD. */
+ * 0; -EINVAL NULL, zero count or length, wrap-around, unknown access bits, malformed location; -ETIMEDOUT,
+ * -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET, -EACCES, -EIO, -ENOSPC, -EROFS, -EMSGSIZE, -EPROTO, -EMFILE the store;
+ * -ESTALE another engine has taken this one's name there; -EEXIST the range overlaps a registered one, or another of
+ * the list; -ENOSPC more than the setting max_buffers; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids);
 
 /* Takes count buffers back. Each is tried; the first error is returned. Requests that use one of them end FAILED with
  * LW_REASON_UNREGISTERED, connections of peers that are inside one are cut. After the call no thread of the engine
- * touches the memory: it may be unmapped at once, on -EBUSY excepted.
- * Any thread, not a worker. Blocks until every worker confirmed, at most timeout_ms (0: 5,000).
+ * touches the memory: it may be unmapped at once, on -EBUSY excepted. A metadata store is told in one publication; if
+ * it refuses, the call returns its error, the buffers are taken back nevertheless, and the store is told again later.
+ * Any thread, not a worker. Blocks until every worker confirmed, at most timeout_ms (0: 5,000), and for the store at
+ * most for the setting store_timeout_ms.
  * 0; -EINVAL NULL or zero count; -EBADF stale or foreign handle; -EBUSY a worker did not confirm in time (the buffer is
  * not offered any more, but must not be unmapped; call again); -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint32_t timeout_ms);
@@ -37,6 +43,12 @@ LW_API int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids
 /* Finds the buffer that contains addr. Any thread. Never blocks beyond a short table lock.
  * 0; -EINVAL NULL; -ENOENT none; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_memory_find(struct lw_engine *engine, const void *addr, lw_buffer_t *out);
+
+/* Where the byte at offset of a buffer lies, as a key of the priority matrix: "cpu:0", "cuda:1", of a buffer in parts
+ * that of the part; "*" where nobody can tell. What was not said at registration is found out now, from the memory
+ * itself. Any thread. Some system calls, waits for nobody. text has room for size bytes, at least 64. 0; -EINVAL;
+ * -ERANGE offset is outside of the buffer; -EBADF; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_memory_location(struct lw_engine *engine, lw_buffer_t buffer, uint64_t offset, char *text, size_t size);
 
 #ifdef __cplusplus
 }

@@ -10,7 +10,8 @@ extern "C" {
 #endif
 
 /* A message. To send: bytes of the caller's, copied. Received: one allocation that the caller frees with lw_note_free.
- * Both texts are followed by a NUL that their sizes do not count. No NUL inside (-EILSEQ). */
+ * Both texts are followed by a NUL that their sizes do not count. Any bytes may be inside; a NUL to Lanewise peers
+ * alone (others would cut the text there: -EILSEQ). */
 struct lw_note {
 	const char *name;
 	size_t name_size; /* bytes, 0 .. 65,536 */
@@ -21,9 +22,13 @@ struct lw_note {
 /* Sends a note to the engine behind segment and waits for its answer. Any thread. Blocks for at most timeout_ms (0: the
  * setting handshake_timeout_ms); other peers' notes are not delayed.
  * 0 the peer has it; -ENOBUFS the peer's queue is full; -ENOTSUP nobody is there (null driver); -EHOSTUNREACH,
- * -ECONNREFUSED, -ETIMEDOUT, -EPROTO; -EMSGSIZE too long; -EILSEQ a NUL inside; -EBADF; -EINVAL; -ENOMEM; -ESHUTDOWN;
- * -EOWNERDEAD. */
+ * -ECONNREFUSED, -ETIMEDOUT, -EPROTO; -EMSGSIZE too long; -EILSEQ a NUL, see above; -EBADF; -EINVAL; -ENOMEM;
+ * -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_notify(struct lw_engine *engine, lw_segment_t segment, const struct lw_note *note, uint32_t timeout_ms);
+
+/* The same to the engine of that name, as found by a fresh look: the one that lives now. Errors of lw_segment_open,
+ * too. */
+LW_API int lw_notify_name(struct lw_engine *engine, const char *name, const struct lw_note *note, uint32_t timeout_ms);
 
 /* lw_submit, and when every task of the batch COMPLETED the engine sends note to the segment of requests[0], once,
  * whether or not anybody polls. If a task does not complete, the note is dropped. One note a batch at a time. As

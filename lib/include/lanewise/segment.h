@@ -17,14 +17,17 @@ struct lw_segment_range {
 	uint32_t reserved;
 };
 
-/* Opens the segment of the engine named name ("host:port", "[v6]:port"; a missing port is 12001; leading '/' are
- * ignored). Opening a name again asks the peer again: the same peer gives the same handle with its buffers refreshed
- * and one more reference; a restarted peer gives a new handle, and requests through the old one fail with
- * LW_REASON_RESTARTED. The engine's own name gives LW_SEGMENT_LOCAL. "null://" gives a segment of the null driver,
- * which completes every request without moving a byte. Any thread. Blocks for at most timeout_ms (0: the setting
- * handshake_timeout_ms). 0; -EINVAL NULL, empty or malformed name; -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT no answer;
- * -EPROTO the answer is no valid descriptor; -EPROTONOSUPPORT its tcp_checksum or tcp_secret is not as ours; -ENOTSUP
- * no driver for what the peer offers; -ENOSPC more than the setting max_segments; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
+/* Opens the segment of the engine named name: "host:port" or "[v6]:port" where peers ask each other (a missing port is
+ * 12001), any text where they are found in a metadata store; leading '/' are ignored. Opening a name again asks the
+ * peer again: the same peer gives the same handle with its buffers refreshed and one more reference; a restarted peer
+ * gives a new handle, and requests through the old one fail with LW_REASON_RESTARTED. The engine's own name gives
+ * LW_SEGMENT_LOCAL. "null://" gives a segment of the null driver, which completes every request without moving a byte.
+ * Any thread. Blocks for at most timeout_ms (0: the setting handshake_timeout_ms). 0; -EINVAL NULL, empty or malformed
+ * name; -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT no answer; -ENOENT the store knows no such name; -EACCES, -EIO,
+ * -ENOSPC, -EROFS, -EMSGSIZE, -EMFILE the store refuses; -ECONNRESET; -EPROTO the answer, or the store's document, is
+ * no valid descriptor, or another name's; -ESTALE the store's documents are not of one engine; -EPROTONOSUPPORT its
+ * tcp_checksum or tcp_secret is not as ours; -ENOTSUP no driver for what the peer offers; -ENOSPC more than the setting
+ * max_segments; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out);
 
 /* Gives one reference back. With the last one, requests under way end CANCELED with LW_REASON_SEGMENT_CLOSED and the
@@ -38,11 +41,17 @@ LW_API int lw_segment_close(struct lw_engine *engine, lw_segment_t segment);
 LW_API int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_segment_range *out, size_t max);
 
 /* Looks now what the segment's peer offers. It is done by itself, too: when a request points outside of what was seen
- * last, or the peer can't be reached. Any thread. Blocks for at most timeout_ms (0: the setting handshake_timeout_ms). 0
- * (also for LW_SEGMENT_LOCAL); -ESTALE the peer was restarted: open its name again; -ENOENT the metadata store does not
- * know it any more; -ENOTSUP nobody is there (null driver); others as lw_segment_open; -EBADF; -EINVAL; -ESHUTDOWN;
+ * last, or the peer can't be reached. Any thread. Blocks for at most timeout_ms (0: the setting handshake_timeout_ms).
+ * 0 (also for LW_SEGMENT_LOCAL); -ESTALE the peer was restarted: open its name again; -ENOENT the metadata store does
+ * not know it any more; -ENOTSUP nobody is there (null driver); others as lw_segment_open; -EBADF; -EINVAL; -ESHUTDOWN;
  * -EOWNERDEAD. */
 LW_API int lw_segment_refresh(struct lw_engine *engine, lw_segment_t segment, uint32_t timeout_ms);
+
+/* Removes from the metadata store what a dead engine of that name left there. (With leases it vanishes by itself.) The
+ * engine is asked first, whether it lives. Any thread. Blocks for at most timeout_ms (0: the setting store_timeout_ms).
+ * 0; -EBUSY it answers; -ENOENT there is no such name; -ESTALE another life of it has taken the name meanwhile;
+ * -ENOTSUP there is no store; errors of the store as lw_segment_open; -EINVAL; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_segment_purge(struct lw_engine *engine, const char *name, uint32_t timeout_ms);
 
 /* Asks the peer behind the segment whether it lives. Any thread. Blocks for at most timeout_ms (0: the setting).
  * 0 it answered; -ENOTSUP nobody is there (null driver); -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT, -EPROTO; -EBADF;
