@@ -149,7 +149,7 @@ static int serve(void *arg, int type, const char *body, size_t size, char **repl
 	static const char no_rdma[] = "{\"local_gid\":\"\",\"local_lid\":0,\"local_nic_path\":\"\",\"payload\":\"\","
 				      "\"peer_nic_path\":\"\",\"qp_num\":[],\"reply_msg\":\"\"}";
 	struct lw_engine *engine = arg;
-	char alive[80];
+	char alive[80] = "{\"status\":\"success\"}";
 
 	if (!is_json(body, size))
 		return -EPROTO;
@@ -159,9 +159,10 @@ static int serve(void *arg, int type, const char *body, size_t size, char **repl
 		return lw_notify_receive(engine, body, size, reply, reply_size);
 	if (type != LW_FRAME_PROBE && type != LW_FRAME_CONNECTION)
 		return -EPROTO;
-	/* Of a probe the reference looks at nothing; ours tell lives apart. */
-	snprintf(alive, sizeof(alive), "{\"lw\":{\"incarnation\":\"%016" PRIx64 "\"},\"status\":\"success\"}",
-		 engine->incarnation);
+	/* One of ours wants to know which life answers. */
+	if (type == LW_FRAME_PROBE && size == strlen(LW_PROBE_LIFE) && memcmp(body, LW_PROBE_LIFE, size) == 0)
+		snprintf(alive, sizeof(alive), "{\"lw\":{\"incarnation\":\"%016" PRIx64 "\"},\"status\":\"success\"}",
+			 engine->incarnation);
 	*reply = strdup(type == LW_FRAME_PROBE ? alive : no_rdma);
 	*reply_size = *reply != NULL ? strlen(*reply) : 0;
 	return *reply != NULL ? 0 : -ENOMEM;

@@ -227,6 +227,9 @@ void lw_segment_name(struct lw_engine *engine, lw_segment_t segment, char *text,
  * ours). 0, -EBADF, -ENOTSUP nobody is there (null driver). */
 int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_addrs *rpc, char name[LW_NAME_MAX],
 		   uint64_t *incarnation);
+/* What a probe asks a peer of ours, so that the answer tells its incarnation. */
+#define LW_PROBE_LIFE "{\"lw\":{}}"
+
 /* notify.c */
 int lw_notify_receive(struct lw_engine *engine, const char *body, size_t size, char **reply, size_t *reply_size);
 /* The batch ended: send or drop its note. A worker's thread; lock-free. */

@@ -16,9 +16,8 @@
 #include "lib/error.h"
 #include "lib/event.h"
 #include "lib/log.h"
-#include "meta/base64.h"
 #include "meta/frame.h"
-#include "meta/json.h"
+#include "meta/note.h"
 
 #define NAME_MAX_BYTES 65536u
 #define TEXT_MAX_BYTES 524288u
@@ -146,51 +145,6 @@ static void note_run(struct lw_ctrl_job *job)
 	send_first(engine, outbox);
 }
 
-/* Bytes that a text of JSON can't hold, in words of letters. */
-static bool add_exact(cJSON *ours, const char *key, const char *bytes, size_t size)
-{
-	char *text = malloc(LW_BASE64_LENGTH(size) + 1);
-	bool added = false;
-
-	if (text != NULL) {
-		*lw_base64_encode(bytes, size, text) = '\0';
-		added = cJSON_AddStringToObject(ours, key, text) != NULL;
-	}
-	free(text);
-	return added;
-}
-
-static bool has_nul(const char *bytes, size_t size)
-{
-	return size != 0 && memchr(bytes, 0, size) != NULL;
-}
-
-/* {"name":...,"notify_msg":...}; with a NUL inside, {"lw":{"name":base64,"text":base64}} besides, and the two cut
- * there.
- */
-static int encode(const struct lw_note *note, char **body)
-{
-	char *name = strndup(note->name_size != 0 ? note->name : "", note->name_size);
-	char *text = strndup(note->text_size != 0 ? note->text : "", note->text_size);
-	cJSON *json = cJSON_CreateObject(), *ours;
-	bool whole = name != NULL && text != NULL && json != NULL;
-
-	if (whole && (has_nul(note->name, note->name_size) || has_nul(note->text, note->text_size))) {
-		ours = cJSON_AddObjectToObject(json, "lw");
-		whole = ours != NULL && add_exact(ours, "name", note->name, note->name_size) &&
-			add_exact(ours, "text", note->text, note->text_size);
-	}
-	whole = whole && cJSON_AddStringToObject(json, "name", name) != NULL &&
-		cJSON_AddStringToObject(json, "notify_msg", text) != NULL;
-	free(name);
-	free(text);
-	if (!whole) {
-		cJSON_Delete(json);
-		return -ENOMEM;
-	}
-	return lw_json_text(json, body);
-}
-
 /* A note ready to be posted. */
 static int prepare(struct lw_engine *engine, lw_segment_t segment, const struct lw_note *note, uint32_t timeout_ms,
 		   struct lw_pending_note **out)
@@ -202,13 +156,12 @@ static int prepare(struct lw_engine *engine, lw_segment_t segment, const struct 
 	if (pending == NULL)
 		return lw_fail(-ENOMEM, "no memory for a note");
 	error = lw_segment_rpc(engine, segment, &pending->rpc, pending->peer, &incarnation);
-	if (error == 0 && incarnation == 0 &&
-	    (has_nul(note->name, note->name_size) || has_nul(note->text, note->text_size)))
+	if (error == 0 && incarnation == 0 && !lw_note_is_plain(note))
 		error = lw_fail(-EILSEQ, "the note has a NUL byte, and %s is no Lanewise engine: it would cut it there",
 				pending->peer);
 	if (error != 0)
 		goto fail;
-	error = encode(note, &pending->body);
+	error = lw_note_encode(note, &pending->body);
 	if (error != 0) {
 		lw_fail(error, "no memory for a note");
 		goto fail;
@@ -337,83 +290,25 @@ void lw_notify_batch_ended(struct lw_engine *engine, struct lw_pending_note *not
 	lw_ctrl_post(engine->ctrl, &note->job);
 }
 
-/* A received text: as it stands in the document, or, where that can't hold it, in words of letters. */
-struct text {
-	const char *chars;
-	size_t length;
-	bool exact; /* base64 */
-};
-
-static int find_text(const cJSON *json, const char *key, const char *exact_key, struct text *out)
+/* Notes that were received lie in items of the queue. */
+static struct lw_note_item *item_of(struct lw_note *note)
 {
-	const cJSON *exact = lw_json_field(lw_json_field(json, "lw"), exact_key), *plain = lw_json_field(json, key);
-
-	if (!cJSON_IsString(plain) || (exact != NULL && !cJSON_IsString(exact)))
-		return -EPROTO;
-	out->exact = exact != NULL;
-	out->chars = out->exact ? exact->valuestring : plain->valuestring;
-	out->length = strlen(out->chars);
-	return 0;
-}
-
-/* Copies the bytes and a NUL to where there is room for them. */
-static int copy_text(const struct text *text, char *to, size_t *size)
-{
-	int error = 0;
-
-	*size = text->length;
-	if (text->exact)
-		error = lw_base64_decode(text->chars, text->length, to, size);
-	else
-		memcpy(to, text->chars, text->length);
-	if (error == 0)
-		to[*size] = '\0';
-	return error;
-}
-
-static int make_item(const cJSON *json, struct lw_note_item **out)
-{
-	struct lw_note_item *item;
-	struct text name, text;
-	int error = find_text(json, "name", "name", &name);
-
-	if (error == 0)
-		error = find_text(json, "notify_msg", "text", &text);
-	if (error != 0)
-		return error;
-	item = malloc(sizeof(*item) + name.length + text.length + 2);
-	if (item == NULL)
-		return -ENOMEM;
-	item->next = NULL;
-	item->note.name = (char *)(item + 1);
-	item->note.text = (char *)(item + 1) + name.length + 1;
-	error = copy_text(&name, (char *)(item + 1), &item->note.name_size);
-	if (error == 0)
-		error = copy_text(&text, (char *)(item + 1) + name.length + 1, &item->note.text_size);
-	if (error != 0) {
-		free(item);
-		return error;
-	}
-	*out = item;
-	return 0;
+	return (struct lw_note_item *)(void *)((char *)note - offsetof(struct lw_note_item, note));
 }
 
 int lw_notify_receive(struct lw_engine *engine, const char *body, size_t size, char **reply, size_t *reply_size)
 {
 	static const char taken[] = "{\"name\":\"\",\"notify_msg\":\"success\"}";
 	static const char full[] = "{\"lw\":{\"error\":\"full\"},\"name\":\"\",\"notify_msg\":\"\"}";
-	const struct lw_why nobody = {.size = 0};
 	struct lw_note_item *item = NULL;
 	const char *answer = full;
-	cJSON *json;
-	int error = lw_json_read(body, size, &json, &nobody);
+	struct lw_note *note;
+	int error = lw_note_decode(body, size, offsetof(struct lw_note_item, note), &note);
 
 	if (error != 0)
 		return error;
-	error = make_item(json, &item);
-	cJSON_Delete(json);
-	if (error != 0)
-		return error;
+	item = item_of(note);
+	item->next = NULL;
 	pthread_mutex_lock(&engine->notes_lock);
 	if (engine->notes_count < engine->config.notify_queue) {
 		*engine->notes_tail = item;
@@ -460,7 +355,7 @@ int lw_note_poll(struct lw_engine *engine, struct lw_note **out)
 void lw_note_free(struct lw_note *note)
 {
 	if (note != NULL)
-		free((char *)note - offsetof(struct lw_note_item, note));
+		free(item_of(note));
 }
 
 void lw_notify_fini(struct lw_engine *engine)

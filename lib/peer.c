@@ -187,14 +187,15 @@ int lw_peer_ask(struct lw_engine *engine, const char *name, const struct lw_addr
 static bool answers(struct lw_engine *engine, const char *name, const struct lw_contact *contact, uint64_t start_ns,
 		    uint32_t timeout_ms)
 {
+	const char *question = contact->incarnation != 0 ? LW_PROBE_LIFE : "{}";
 	struct lw_addrs rpc;
 	char *reply = NULL;
 	size_t size;
 	int error = resolve(name, &contact->where, start_ns, timeout_ms, &rpc);
 
 	if (error == 0)
-		error = lw_ctrl_call(engine->ctrl, &rpc, LW_FRAME_PROBE, "{}", 2, left_ms(start_ns, timeout_ms), &reply,
-				     &size);
+		error = lw_ctrl_call(engine->ctrl, &rpc, LW_FRAME_PROBE, question, strlen(question),
+				     left_ms(start_ns, timeout_ms), &reply, &size);
 	/* Another life may answer there. */
 	if (error == 0 && contact->incarnation != 0 && lw_store_owner(reply, size) != 0 &&
 	    lw_store_owner(reply, size) != contact->incarnation)

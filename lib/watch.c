@@ -105,6 +105,7 @@ static void probe(struct lw_watch *watch)
 {
 	struct lw_engine *engine = watch->engine;
 	uint64_t now_ns = lw_now_ns();
+	const char *question;
 	struct lw_addrs rpc;
 	bool there;
 	int error;
@@ -122,7 +123,8 @@ static void probe(struct lw_watch *watch)
 		return;
 	}
 	watch->probe_ns = now_ns;
-	error = lw_ctrl_call_async(engine->ctrl, &rpc, LW_FRAME_PROBE, "{}", 2,
+	question = watch->incarnation != 0 ? LW_PROBE_LIFE : "{}";
+	error = lw_ctrl_call_async(engine->ctrl, &rpc, LW_FRAME_PROBE, question, strlen(question),
 				   (uint32_t)((gone_ns(watch) - now_ns) / 1000000) + 1, on_probed, watch);
 	watch->probing = error == 0;
 	if (error == 0 || error == -ESHUTDOWN)

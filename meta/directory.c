@@ -18,8 +18,9 @@
 
 #define WHY_BYTES 320
 #define PREFIX "mooncake/"
-#define KEEP_MAX_S 20 /* keys are looked after at least so often, whatever their lease: the store may be another one   \
-		       */
+#define KEEP_MAX_S                                                                                                     \
+	20 /* keys are looked after at least so often, whatever their lease: the store may be another one              \
+	    */
 #define RETRY_MIN_MS 100
 #define RETRY_MAX_MS 2000
 #define TWO_LIVES_MS 20 /* between two looks at documents that do not belong together */

@@ -14,12 +14,12 @@ import unittest
 import urllib.parse
 
 from stores import ENVIRONMENT, Etcd, Http, Lwmeta, Redis, eventually, free_port
-from wire import MIB, PROBE, Peer, compact, frame, call
+from wire import MIB, PROBE, Handshake, Peer, call, compact, frame
 
 os.environ.update(ENVIRONMENT)  # proxies that nobody answers at
 
 EBUSY, ENOENT, EIO, EACCES, ENOSPC, EROFS, EPROTO = 16, 2, 5, 13, 28, 30, 71
-ENOTSUP, ETIMEDOUT, ECONNREFUSED, ESTALE, ENOBUFS = 95, 110, 111, 116, 105
+EILSEQ, ETIMEDOUT, ECONNREFUSED, ESTALE, ENOBUFS = 84, 110, 111, 116, 105
 LEASE = 2
 PART = 64 * 1024
 SIZE = MIB
@@ -305,7 +305,7 @@ class StoredSuite(Suite):
         buffers = [{"addr": peer.addr + 4096, "length": 8192, "name": "reader"}]
         self.assertEqual(document, {"buffers": buffers, "lw": {"incarnation": life}, "name": "reader", "protocol": "tcp",
                                     "tcp_proto_version": 2})  # fmt: skip
-        alive = call(found["rpc_port"], frame(PROBE, "{}"))
+        alive = call(found["rpc_port"], frame(PROBE, '{"lw":{}}'))
         self.assertEqual(json.loads(alive[9:]), {"lw": {"incarnation": life}, "status": "success"})
 
     def test_names_of_all_kinds(self):
@@ -458,6 +458,15 @@ class LeaseSuite(StoredSuite):
 
 class ByAsking(Suite, Case):
     way_kind = Way
+
+    def test_nul_in_a_note_to_a_foreign_peer_is_refused(self):
+        document = {"buffers": [], "name": "x", "protocol": "tcp", "tcp_data_port": 1, "tcp_proto_version": 2}
+        other = Handshake(document)
+        self.addCleanup(other.close)
+        a = self.peer("node-a")
+        segment = self.open(a, other.name)
+        self.fails(EILSEQ, a.ask(f"notify {segment} a%00b x"), other.name)
+        self.fails(EILSEQ, a.ask(f"notify {segment} a %00"), other.name)
 
 
 class InEtcd(LeaseSuite, Case):
