@@ -181,7 +181,6 @@ static int put_documents(struct lw_directory *directory, uint64_t deadline_ns, c
 
 	forget_lost(directory);
 	error = make_document(directory, &text, &length, &version);
-
 	if (error != 0) {
 		snprintf(why, WHY_BYTES, "no document could be made: %s", strerror(-error));
 		return error;
@@ -443,10 +442,11 @@ static void free_directory(struct lw_directory *directory)
 	free(directory);
 }
 
-/* The next job; NULL: it is time to look after the keys, or for the end. Takes the lock. */
+/* The next job; NULL: it is time to look after the keys, or for the end. The keys go first: a stream of jobs must not
+ * let their leases end. Takes the lock. */
 static struct job *wait_for_work(struct lw_directory *directory, bool *closing)
 {
-	struct job *job;
+	struct job *job = NULL;
 
 	pthread_mutex_lock(&directory->lock);
 	while (TAILQ_EMPTY(&directory->jobs) && !directory->closing && lw_now_ns() < directory->next_ns) {
@@ -455,10 +455,11 @@ static struct job *wait_for_work(struct lw_directory *directory, bool *closing)
 
 		pthread_cond_timedwait(&directory->work, &directory->lock, &until);
 	}
-	job = TAILQ_FIRST(&directory->jobs);
+	*closing = directory->closing;
+	if (*closing || lw_now_ns() < directory->next_ns)
+		job = TAILQ_FIRST(&directory->jobs);
 	if (job != NULL)
 		TAILQ_REMOVE(&directory->jobs, job, link);
-	*closing = directory->closing;
 	pthread_mutex_unlock(&directory->lock);
 	return job;
 }

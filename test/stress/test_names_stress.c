@@ -31,6 +31,7 @@
 #define AREA 65536u
 #define MANY 64
 #define MANY_PORTS 130
+#define MANY_FIRST 31000 /* nobody's: below those of connections, above those of other tests */
 
 static char url[256];
 
@@ -192,9 +193,9 @@ static void *begin_one(void *arg)
 	char settings[160];
 
 	snprintf(settings, sizeof(settings),
-		 "drivers=tcp port_min=42000 port_max=%d max_tasks=1024 max_batches=16 workers=1 "
+		 "drivers=tcp port_min=%d port_max=%d max_tasks=1024 max_batches=16 workers=1 "
 		 "handshake_timeout_ms=20000",
-		 42000 + MANY_PORTS - 1);
+		 MANY_FIRST, MANY_FIRST + MANY_PORTS - 1);
 	pthread_barrier_wait(&barrier);
 	if (test_engine_try(settings, "127.0.0.1", engine) != 0)
 		fail_msg("no engine: %s", lw_last_error());

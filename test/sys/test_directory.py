@@ -14,7 +14,7 @@ import unittest
 import urllib.parse
 
 from stores import ENVIRONMENT, Etcd, Http, Lwmeta, Redis, eventually, free_port
-from wire import MIB, PROBE, Handshake, Peer, call, compact, frame
+from wire import MIB, PROBE, RANDOM, Handshake, Peer, call, compact, frame
 
 os.environ.update(ENVIRONMENT)  # proxies that nobody answers at
 
@@ -34,12 +34,12 @@ def error_of(answer):
 def ports():
     """Two ports that are free now."""
     while True:
+        port = RANDOM.randrange(10000, 14900)  # below those that connections get
         with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
             try:
+                one.bind(("127.0.0.1", port))
                 other.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
+            except OSError:
                 continue
             return f"port_min={port}", f"port_max={port + 1}"
 
@@ -55,8 +55,8 @@ class Way:
     def close(self):
         pass
 
-    def options(self, name):
-        return (*ports(), "as=127.0.0.1")
+    def options(self, name, address="127.0.0.1"):
+        return (*ports(), f"as=[{address}]" if ":" in address else f"as={address}")
 
     def name(self, peer):
         return peer.name
@@ -71,8 +71,8 @@ class Stored(Way):
     def close(self):
         self.store.close()
 
-    def options(self, name):
-        return (f"metadata={self.store.url}", f"as={name}", "address=127.0.0.1", f"store_lease_s={LEASE}",
+    def options(self, name, address="127.0.0.1"):
+        return (f"metadata={self.store.url}", f"as={name}", f"address={address}", f"store_lease_s={LEASE}",
                 "store_timeout_ms=1000", "handshake_timeout_ms=2000")  # fmt: skip
 
     def key(self, name):
@@ -143,8 +143,8 @@ class Case(unittest.TestCase):
         cls.way.start()
         cls.addClassCleanup(cls.way.close)
 
-    def peer(self, name, *options, size=SIZE):
-        peer = Peer(size, *self.way.options(name), *options)
+    def peer(self, name, *options, size=SIZE, address="127.0.0.1"):
+        peer = Peer(size, *self.way.options(name, address), *options)
         self.addCleanup(lambda: peer.process.poll() is None and self.assertEqual(peer.end(), 0))
         return peer
 
@@ -177,6 +177,19 @@ class Suite:
         self.move(b, a, self.open(b, a.name))
         self.assertEqual(self.open(a, a.name), "0")
         self.ok(a.ask(f"probe {self.open(a, b.name)}"))
+
+    @unittest.skipUnless(os.path.exists("/proc/net/if_inet6"), "no IPv6 here")
+    def test_ipv6_reaches_and_is_reached(self):
+        a, b, c = self.peer("node-a", address="::1"), self.peer("node-b", address="::1"), self.peer("node-c")
+        self.move(a, b, self.open(a, b.name))
+        self.move(b, a, self.open(b, a.name))
+        self.move(c, a, self.open(c, a.name))  # IPv4 alone is announced by c, which says nothing of where it connects
+        self.ok(b.ask(f"tell {a.name} over v6"))
+        self.assertEqual(a.ask("note"), "note over v6")
+        if self.way.store:
+            self.assertIn('"ip_or_host_name":"::1"', self.way.store.read("mooncake/rpc_meta/node-a"))
+        else:
+            self.assertRegex(a.name, r"^\[::1\]:\d+$")
 
     def test_unknown_name_fails_with_a_reason(self):
         a = self.peer("node-a")

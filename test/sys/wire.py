@@ -40,13 +40,13 @@ def frame(kind, body):
     return struct.pack("<QB", len(text) + 1, kind) + text
 
 
-def connect(port, receive_buffer=None):
-    sock = socket.socket()
+def connect(port, receive_buffer=None, host="127.0.0.1"):
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     sock.settimeout(PATIENCE)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if receive_buffer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    sock.connect(("127.0.0.1", port))
+    sock.connect((host, port))
     return sock
 
 
@@ -78,9 +78,9 @@ def reset(sock):
     sock.close()
 
 
-def call(port, data):
+def call(port, data, host="127.0.0.1"):
     """Bytes to a port in a connection of their own, and everything that comes back."""
-    with connect(port) as sock:
+    with connect(port, host=host) as sock:
         sock.sendall(data)
         return rest(sock)
 
@@ -118,8 +118,9 @@ class Peer:
         self.name, addr, self.size = rest_of_it.rsplit(" ", 2)
         self.addr = int(addr)
         if not any(option.startswith("metadata=") for option in options):  # else the name is a key in a store
-            self.port = int(self.name.rpartition(":")[2])
-            reply = call(self.port, frame(METADATA, "{}"))
+            host, _, port = self.name.rpartition(":")
+            self.port = int(port)
+            reply = call(self.port, frame(METADATA, "{}"), "::1" if host == "[::1]" else "127.0.0.1")
             self.descriptor = json.loads(reply[9:])
             self.data_port = self.descriptor["tcp_data_port"]
 
