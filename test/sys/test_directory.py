@@ -411,8 +411,10 @@ class StoredSuite(Suite):
         completed, failed = map(int, a.ask("stop").split()[1:])
         self.assertEqual(failed, 0)
         self.assertGreater(completed, 1000)
-        # What was not announced was not registered; now it is.
+        # What was not announced was not registered; now it is. What the store was asked before it was frozen it may do
+        # after that, and undo it: for a moment.
         self.assertTrue(eventually(lambda: not b.ask(f"register {PART} {PART} 3").startswith("error")))
+        self.assertTrue(eventually(lambda: a.run("write", segment, 0, b.addr + PART, PART).counts[0] == 1, 3 * LEASE))
         self.move(a, b, segment, PART)
 
     def test_frozen_store_does_not_hold_an_engine_that_ends(self):
