@@ -12,9 +12,7 @@
 #include "lib/peer.h"
 #include "meta/ctrl.h"
 
-#define PACE 10 /* a pause is so many times what the round took */
-#define PAUSE_MIN_NS UINT64_C(1000000)
-#define PAUSE_MAX_NS UINT64_C(1000000000)
+#define PACE_NS UINT64_C(1000000000)
 
 enum state { IDLE, PAUSED, ASKING, TELLING };
 
@@ -32,9 +30,8 @@ struct lw_refresh {
 	enum state state;
 	bool again; /* wanted during a round */
 	struct lw_ctrl_timer timer;
-	uint64_t begun_ns;
-	uint64_t next_ns; /* no round before */
-	uint32_t gen;     /* of the segment that is asked for */
+	_Atomic uint64_t next_ns; /* no round before; workers read it */
+	uint32_t gen;             /* of the segment that is asked for */
 	struct lw_addrs rpc;
 	bool restarted;
 	struct tell_command {
@@ -69,10 +66,7 @@ static void tell_run(struct lw_worker *worker, struct lw_command *command)
 static void answered(struct lw_refresh *refresh)
 {
 	struct lw_engine *engine = refresh->engine;
-	uint64_t now_ns = lw_now_ns(), pause_ns = (now_ns - refresh->begun_ns) * PACE;
 
-	pause_ns = pause_ns < PAUSE_MIN_NS ? PAUSE_MIN_NS : pause_ns > PAUSE_MAX_NS ? PAUSE_MAX_NS : pause_ns;
-	refresh->next_ns = now_ns + pause_ns;
 	refresh->restarted = refresh->view != NULL &&
 			     lw_segment_renew(engine, refresh->slot, refresh->gen, refresh->view) == -ESTALE;
 	refresh->view = NULL;
@@ -110,7 +104,7 @@ static void begin(struct lw_refresh *refresh)
 	int error = -EBADF;
 
 	refresh->state = ASKING;
-	refresh->begun_ns = lw_now_ns();
+	atomic_store_explicit(&refresh->next_ns, lw_now_ns() + PACE_NS, memory_order_relaxed);
 	pthread_mutex_lock(&engine->lock);
 	refresh->gen = atomic_load(&refresh->slot->gen);
 	if ((refresh->gen & 1) != 0) {
@@ -140,12 +134,13 @@ static void wanted(struct lw_refresh *refresh)
 	refresh->again = refresh->state == ASKING || refresh->state == TELLING;
 	if (refresh->state != IDLE)
 		return;
-	if (lw_now_ns() >= refresh->next_ns) {
+	if (!lw_refresh_rests(refresh, lw_now_ns())) {
 		begin(refresh);
 		return;
 	}
 	refresh->state = PAUSED;
-	lw_ctrl_timer_set(refresh->engine->ctrl, &refresh->timer, refresh->next_ns);
+	lw_ctrl_timer_set(refresh->engine->ctrl, &refresh->timer,
+			  atomic_load_explicit(&refresh->next_ns, memory_order_relaxed));
 }
 
 static void want_run(struct lw_ctrl_job *job)
@@ -154,6 +149,11 @@ static void want_run(struct lw_ctrl_job *job)
 
 	atomic_store(&refresh->wanted, false);
 	wanted(refresh);
+}
+
+bool lw_refresh_rests(const struct lw_refresh *refresh, uint64_t now_ns)
+{
+	return now_ns < atomic_load_explicit(&refresh->next_ns, memory_order_relaxed);
 }
 
 uint32_t lw_refresh_want(struct lw_refresh *refresh)

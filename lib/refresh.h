@@ -8,15 +8,17 @@
  * another life makes the segment stale: its requests end with LW_REASON_RESTARTED, and an open by name gets a new
  * handle.
  *
- * Rounds are paced: after one that took t the next begins 10 t later, at least 1 ms and at most 1 s, so that requests
- * that can't be served cost the peer and the control thread a tenth of their time at most.
+ * One round a second begins at most, so that requests that can't be served are no storm of questions to the peer or the
+ * store. A request that misses in between is left to the peer's own check where there is one (lib/sched/driver.h), else
+ * it waits.
  *
  *   want   workers, lw-ctrl   lock-free; a system call only if the control thread sleeps
- *   ended  workers            one load
+ *   rests  workers            one load
  */
 #ifndef LW_REFRESH_H
 #define LW_REFRESH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct lw_engine;
@@ -30,5 +32,8 @@ void lw_refresh_free(struct lw_refresh *refresh);
 
 /* Asks for a round. The number of the one that is decisive for what the caller has met; numbers wrap. */
 uint32_t lw_refresh_want(struct lw_refresh *refresh);
+
+/* Whether a round that is wanted now, at now_ns, has to wait for its turn. */
+bool lw_refresh_rests(const struct lw_refresh *refresh, uint64_t now_ns);
 
 #endif

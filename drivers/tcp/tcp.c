@@ -228,6 +228,14 @@ static const char *options_text(uint8_t options)
 	return texts[options & (LW_TCP_CHECKSUM | LW_TCP_AUTH)];
 }
 
+/* Only engines of ours serve a range over several buffers; only version 2 says of a WRITE that it was refused. */
+static bool tcp_peer_checks(const void *context, const struct lw_view *view)
+{
+	const struct tcp_engine *tcp = context;
+
+	return view->incarnation != 0 && view->tcp_version >= 2 && tcp->engine->config.tcp_proto >= 2;
+}
+
 static int tcp_accepts(void *context, const struct lw_desc *desc, char *why, size_t why_size)
 {
 	const struct tcp_engine *tcp = context;
@@ -419,6 +427,7 @@ const struct lw_driver_ops lw_tcp_ops = {
 	.stop = tcp_stop,
 	.describe = tcp_describe,
 	.accepts = tcp_accepts,
+	.peer_checks = tcp_peer_checks,
 	.worker_open = tcp_worker_open,
 	.worker_close = tcp_worker_close,
 	.forked = tcp_forked,

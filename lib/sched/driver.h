@@ -25,6 +25,10 @@ struct lw_driver_ops {
 	size_t lane_bytes;  /* the driver's own part of a lane */
 	uint32_t credits;   /* slices on one lane at once */
 	uint32_t peer_cuts; /* not 0: a slice may not cross a seam between two of the peer's buffers */
+	/* Whether a peer like this one checks every range itself, says so when it refuses, and serves ranges over
+	 * several buffers: then it may be sent what it was not seen to offer. A worker's thread. May be NULL: it does
+	 * not. */
+	bool (*peer_checks)(const void *context, const struct lw_view *view);
 
 	/* lw_engine_open's and lw_engine_close's thread; may block briefly. note gets the reason of a failure; else it
 	 * may say which of several methods is used here. */

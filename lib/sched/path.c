@@ -211,13 +211,17 @@ void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw
 		       enum lw_reason reason)
 {
 	struct lw_task *task = slice->task;
+	bool refused = reason == LW_REASON_REFUSED;
 
+	/* It was the peer that looked: to the application it is the same. */
+	if (refused && (task->flags & LW_TASK_MISSED) != 0)
+		reason = LW_REASON_REMOTE_RANGE;
 	if (reason == LW_REASON_NONE)
 		lw_count(&task->bytes, slice->length);
 	else
 		fail_task(task, reason);
 	/* What it was thought to offer is not what it offers. */
-	if (reason == LW_REASON_REFUSED && refresh_of(worker, path) != NULL)
+	if (refused && refresh_of(worker, path) != NULL)
 		lw_refresh_want(refresh_of(worker, path));
 	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);
 	worker->slices_held--;
@@ -376,7 +380,7 @@ static uint64_t slice_length(struct lw_worker *worker, const struct lw_path *pat
 
 	if (length > worker->engine->config.slice_bytes)
 		length = worker->engine->config.slice_bytes;
-	if (lane->ops->peer_cuts == 0)
+	if (lane->ops->peer_cuts == 0 || (task->flags & LW_TASK_MISSED) != 0)
 		return length;
 	view = view_of(worker, path);
 	map = path->segment == 0 ? atomic_load_explicit(&worker->engine->memory, memory_order_acquire) : view->ranges;
@@ -387,14 +391,34 @@ static uint64_t slice_length(struct lw_worker *worker, const struct lw_path *pat
 	return length;
 }
 
-/* The head of a list points outside of what the peer offered when it was last asked. It may offer more by now. */
-static void miss_head(struct lw_worker *worker, struct lw_path *path, struct lw_task_list *list)
+/* Whether the peer itself will say that it does not offer the task's range, before a byte of it moves: then the task
+ * has to go in one piece. */
+static bool peer_checks(struct lw_worker *worker, const struct lw_path *path, const struct lw_task *task)
 {
-	struct lw_task *task = list_unlink(worker->engine, list, LW_INDEX_NONE);
+	const struct lw_view *view = view_of(worker, path);
 
+	return view != NULL && task->length <= worker->engine->config.slice_bytes &&
+	       lw_drivers[view->driver]->peer_checks != NULL &&
+	       lw_drivers[view->driver]->peer_checks(worker->engine->driver_context[view->driver], view);
+}
+
+/* The head of a list points outside of what the peer offered when it was last asked. It may offer more by now. False:
+ * the head is the peer's to refuse. */
+static bool miss_head(struct lw_worker *worker, struct lw_path *path, struct lw_task_list *list)
+{
+	struct lw_task *task = &worker->engine->tasks[list->head];
+	struct lw_refresh *refresh = refresh_of(worker, path);
+	uint32_t round;
+
+	lw_worker_clock(worker);
 	task->flags |= LW_TASK_MISSED;
-	task->reason = (uint8_t)lw_refresh_want(refresh_of(worker, path));
+	if (lw_refresh_rests(refresh, worker->now_ns) && peer_checks(worker, path, task))
+		return false;
+	round = lw_refresh_want(refresh);
+	list_unlink(worker->engine, list, LW_INDEX_NONE);
+	task->reason = (uint8_t)round;
 	list_append(worker->engine, &path->waiting[LW_PATH_MISSED], task);
+	return true;
 }
 
 void lw_path_refreshed(struct lw_worker *worker, struct lw_path *path, uint32_t round, bool restarted)
@@ -410,20 +434,22 @@ void lw_path_refreshed(struct lw_worker *worker, struct lw_path *path, uint32_t 
 	while (missed.head != LW_INDEX_NONE) {
 		struct lw_task *task = list_unlink(worker->engine, &missed, LW_INDEX_NONE);
 		enum lw_reason reason = check_ranges(worker, path, task->op, task->local, task->remote, task->length);
-		bool decided = (int8_t)((uint8_t)round - task->reason) >= 0;
+		bool decided = (int8_t)((uint8_t)round - task->reason) >= 0 || reason != LW_REASON_REMOTE_RANGE;
+		bool theirs = !decided && peer_checks(worker, path, task);
 
-		if (reason == LW_REASON_REMOTE_RANGE && !decided) {
+		if (!decided && !theirs) {
 			list_append(worker->engine, &path->waiting[LW_PATH_MISSED], task);
 			continue;
 		}
-		task->flags &= (uint8_t)~LW_TASK_MISSED;
-		task->reason = (uint8_t)reason;
-		if (reason == LW_REASON_NONE) {
-			task->flags |= LW_TASK_CHECKED;
-			list_append(worker->engine, &path->waiting[task->priority], task);
-		} else {
+		task->reason = LW_REASON_NONE;
+		if (!theirs && reason != LW_REASON_NONE) {
 			finish(worker, task, LW_LANE_NONE, reason);
+			continue;
 		}
+		if (!theirs)
+			task->flags &= (uint8_t)~LW_TASK_MISSED;
+		task->flags |= LW_TASK_CHECKED;
+		list_append(worker->engine, &path->waiting[task->priority], task);
 	}
 	lw_path_activate(worker, path);
 }
@@ -439,8 +465,9 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_t
 	if ((task->flags & (LW_TASK_CHECKED | LW_TASK_FAILED)) == 0) {
 		reason = check_ranges(worker, path, task->op, task->local, task->remote, task->length);
 		if (reason == LW_REASON_REMOTE_RANGE && refresh_of(worker, path) != NULL) {
-			miss_head(worker, path, list);
-			return true;
+			if (miss_head(worker, path, list))
+				return true;
+			reason = LW_REASON_NONE;
 		}
 		if (reason != LW_REASON_NONE)
 			fail_task(task, reason);

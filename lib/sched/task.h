@@ -29,7 +29,8 @@ enum lw_task_flags {
 	LW_TASK_QUEUED = 1,  /* in its path's list: not yet cut completely */
 	LW_TASK_CHECKED = 2, /* both ranges were checked */
 	LW_TASK_FAILED = 4,  /* a slice failed; reason holds why */
-	LW_TASK_MISSED = 16, /* waits for a refresh of the peer's ranges; reason holds the round's last 8 bits */
+	LW_TASK_MISSED = 16, /* points outside of what the peer was seen to offer: it waits for a refresh, whose
+				number's last 8 bits are in reason, or the peer is to decide */
 	LW_TASK_ABORT = 8,   /* deadline or cancel: its slices on the wire get a grace, then the lane goes */
 };
 

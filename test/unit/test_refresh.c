@@ -94,7 +94,7 @@ static void test_range_nobody_registered_fails_and_delays_no_other(void **state)
 		struct lw_task_status task;
 
 		assert_int_equal(lw_task_status(pair.a, batch, i, &task), 0);
-		assert_int_equal(task.reason, i % 2 == 0 ? LW_REASON_NONE : LW_REASON_REMOTE_RANGE);
+		assert_int_equal(task.error, i % 2 == 0 ? 0 : -EACCES);
 	}
 	assert_int_equal(lw_batch_free(pair.a, batch), 0);
 	close_pair(&pair);
