@@ -12,11 +12,14 @@
 #include <cjson/cJSON.h>
 
 #include "lib/error.h"
+#include "lib/foreign.h"
 #include "lib/log.h"
+#include "lib/words.h"
 #include "meta/json.h"
 #include "meta/matrix.h"
 
 #define ENV_PREFIX "LW_"
+#define FOREIGN_PREFIX "MC_"
 #define FILE_MAX_BYTES (1u << 20)
 #define WHY_BYTES 256
 #define CPU_MAX 65535 /* highest CPU number in a list */
@@ -61,27 +64,6 @@ static void *field(const struct lw_config *config, const struct key *key)
 	return (char *)config + key->offset;
 }
 
-/* 0 and *out, or -EINVAL, or -ERANGE: digits, but more than 64 bits. Digits only: no sign, blank, base or exponent. */
-static int parse_number(const char *text, size_t length, uint64_t *out)
-{
-	uint64_t value = 0;
-	int rc = 0;
-	size_t i;
-
-	if (length == 0)
-		return -EINVAL;
-	for (i = 0; i < length; i++) {
-		if (text[i] < '0' || text[i] > '9')
-			return -EINVAL;
-		if (__builtin_mul_overflow(value, 10u, &value) ||
-		    __builtin_add_overflow(value, (uint64_t)(text[i] - '0'), &value))
-			rc = -ERANGE;
-	}
-	if (rc == 0)
-		*out = value;
-	return rc;
-}
-
 static int parse_bool(const char *text, bool *out)
 {
 	static const char *const words[2][4] = {{"off", "0", "no", "false"}, {"on", "1", "yes", "true"}};
@@ -123,13 +105,13 @@ static int check_cpus(const char *text)
 		return 0;
 	for (;; text++) {
 		n = strspn(text, "0123456789");
-		if (parse_number(text, n, &first) != 0)
+		if (lw_parse_number(text, n, &first) != 0)
 			return -EINVAL;
 		last = first;
 		text += n;
 		if (*text == '-') {
 			n = strspn(++text, "0123456789");
-			if (parse_number(text, n, &last) != 0)
+			if (lw_parse_number(text, n, &last) != 0)
 				return -EINVAL;
 			text += n;
 		}
@@ -189,7 +171,7 @@ static int set_key(struct lw_config *config, const struct key *key, const char *
 
 	switch (key->kind) {
 	case KIND_N:
-		rc = parse_number(text, strlen(text), &number);
+		rc = lw_parse_number(text, strlen(text), &number);
 		if (rc == -EINVAL) {
 			snprintf(why, WHY_BYTES, "is not a whole number; it may be %" PRIu64 " to %" PRIu64 " (%s)",
 				 key->min, key->max, key->unit);
@@ -279,31 +261,6 @@ static const struct key *find_key(const char *name, size_t length)
 	return NULL;
 }
 
-/* Edits (insert, delete, replace) that make a from b; large when a is long. */
-static size_t distance(const char *a, size_t a_length, const char *b)
-{
-	size_t row[32], b_length = strlen(b), i, j, diagonal, above;
-
-	if (a_length >= 32 || b_length >= 32)
-		return 32;
-	for (j = 0; j <= b_length; j++)
-		row[j] = j;
-	for (i = 1; i <= a_length; i++) {
-		diagonal = row[0];
-		row[0] = i;
-		for (j = 1; j <= b_length; j++) {
-			above = row[j];
-			row[j] = diagonal + (a[i - 1] != b[j - 1]);
-			if (above + 1 < row[j])
-				row[j] = above + 1;
-			if (row[j - 1] + 1 < row[j])
-				row[j] = row[j - 1] + 1;
-			diagonal = above;
-		}
-	}
-	return row[b_length];
-}
-
 /* The key that a misspelt name most likely means, or NULL. */
 static const struct key *similar_key(const char *name, size_t length)
 {
@@ -311,7 +268,7 @@ static const struct key *similar_key(const char *name, size_t length)
 	size_t i, d, least = 3;
 
 	for (i = 0; i < KEY_COUNT; i++) {
-		d = distance(name, length, keys[i].name);
+		d = lw_word_distance(name, length, keys[i].name);
 		if (d < least) {
 			least = d;
 			best = &keys[i];
@@ -472,43 +429,53 @@ static void apply_variable(struct lw_config *config, const char *entry)
 		       value_text(config, key, buffer, sizeof(buffer)));
 }
 
+/* A variable "MC_NAME=value" that is nobody's is misspelt, most likely. */
+static void check_foreign(const char *entry)
+{
+	size_t length = strcspn(entry, "=");
+	enum lw_foreign_use use = lw_foreign_use(entry, length);
+	const char *similar;
+
+	if (use == LW_FOREIGN_UNUSED)
+		lw_log(LW_LOG_DEBUG, "the environment's %.*s has no meaning here", (int)length, entry);
+	if (use != LW_FOREIGN_UNKNOWN)
+		return;
+	similar = lw_foreign_similar(entry, length);
+	lw_log(LW_LOG_WARNING, "the environment's %.*s is no variable of Mooncake's engine and has no effect%s%s%s",
+	       (int)(length > 64 ? 64 : length), entry, similar != NULL ? "; did you mean " : "",
+	       similar != NULL ? similar : "", similar != NULL ? "?" : "");
+}
+
 static void apply_environment(struct lw_config *config)
 {
 	char **entry;
 
-	for (entry = environ; entry != NULL && *entry != NULL; entry++)
+	for (entry = environ; entry != NULL && *entry != NULL; entry++) {
 		if (strncmp(*entry, ENV_PREFIX, strlen(ENV_PREFIX)) == 0)
 			apply_variable(config, *entry);
+		else if (strncmp(*entry, FOREIGN_PREFIX, strlen(FOREIGN_PREFIX)) == 0)
+			check_foreign(*entry);
+	}
 }
 
 /* Mooncake's variables for what is a setting here, too. They count where nothing of ours says otherwise. */
 static void apply_foreign(struct lw_config *config)
 {
-	static const struct {
-		const char *variable;
-		uint32_t key;
-	} foreign[] = {
-		{"MC_TCP_BIND_ADDRESS", KEY_address},
-		{"MC_TCP_PROTO", KEY_tcp_proto},
-		{"MC_TCP_LANES_PER_PEER", KEY_tcp_lanes},
-		{"MC_TCP_MAX_CONNECTIONS_PER_PEER", KEY_tcp_lanes}, /* the older name */
-		{"MC_CUSTOM_TOPO_JSON", KEY_topology_file},
-		{"MC_METADATA_CLUSTER_ID", KEY_store_cluster},
-		{"MC_REDIS_USERNAME", KEY_store_user},
-		{"MC_REDIS_PASSWORD", KEY_store_password},
-		{"MC_REDIS_DB_INDEX", KEY_store_db},
-	};
-	char buffer[32], why[WHY_BYTES];
+	char buffer[32], text[32], why[WHY_BYTES];
+	const char *converted;
 
-	for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
-		const struct key *key = &keys[foreign[i].key];
-		const char *value = getenv(foreign[i].variable);
+	for (size_t i = 0; i < lw_foreign_count; i++) {
+		const struct lw_foreign *foreign = &lw_foreign[i];
+		const struct key *key = find_key(foreign->setting, strlen(foreign->setting));
+		const char *value = getenv(foreign->variable);
 
-		if (value == NULL || *value == '\0' || config->source[foreign[i].key] != LW_SOURCE_DEFAULT)
+		if (value == NULL || (*value == '\0' && foreign->kind != LW_FOREIGN_PRESENT) || key == NULL ||
+		    config->source[key - keys] != LW_SOURCE_DEFAULT)
 			continue;
-		if (set_key(config, key, value, LW_SOURCE_ENV, why) != 0)
+		if (lw_foreign_convert(foreign, value, text, sizeof(text), &converted, why, sizeof(why)) != 0 ||
+		    set_key(config, key, converted, LW_SOURCE_ENV, why) != 0)
 			lw_log(LW_LOG_WARNING, "the environment's %s=\"%.64s\" %s; %s = \"%s\" is used",
-			       foreign[i].variable, shown(key, value), why, key->name,
+			       foreign->variable, shown(key, value), why, key->name,
 			       value_text(config, key, buffer, sizeof(buffer)));
 	}
 }
@@ -553,7 +520,7 @@ static int check_ports(struct lw_config *config, const struct lw_config *before_
 	}
 	if (changed)
 		lw_log(LW_LOG_WARNING,
-		       "with the environment's LW_PORT_MIN and LW_PORT_MAX port_min = %" PRIu64
+		       "with the environment's variables (LW_PORT_MIN, LW_PORT_MAX or Mooncake's) port_min = %" PRIu64
 		       " is above port_max = %" PRIu64 "; %" PRIu64 " to %" PRIu64 " is used",
 		       min, max, config->port_min, config->port_max);
 	if (config->port_min <= config->port_max)

@@ -70,6 +70,8 @@ enum lw_poll_mode {
 	X(L, topology, "", 0, 16383, "",                                                                               \
 	  "priority matrix as JSON, {\"cpu:0\":[[preferred],[others]]}; empty: topology_file, else discovered")        \
 	X(T, topology_file, "", 0, 255, "", "file with the priority matrix; no effect with topology")                  \
+	X(B, local_unregistered, "off", 0, 0, "",                                                                      \
+	  "the local side of a request may be memory that is not registered; slower, and nobody looks after it")       \
 	X(N, tcp_lanes, "1", 1, 16, "lanes", "connections of one worker to one peer")                                  \
 	X(N, tcp_max_served, "1024", 1, 65535, "connections",                                                          \
 	  "connections of peers that one worker serves; more take the places of those that are idle")                  \
@@ -105,9 +107,9 @@ struct lw_config {
 
 /* Fills *config: defaults, then the file, then the environment (LW_<NAME>), then the settings of the code. A wrong
  * value or unknown key is an error in the file and in the code, and one warning in the environment (the value used is
- * named). What nobody has set is taken from Mooncake's variable, if it has one: address from MC_TCP_BIND_ADDRESS,
- * topology_file from MC_CUSTOM_TOPO_JSON (not beside topology). Blocks on the file. 0; -EINVAL; -ENOENT, -EACCES, -EIO
- * the file. Any thread. */
+ * named). What nobody has set is taken from Mooncake's variable, if it has one (lib/foreign.c has the table;
+ * topology_file does not count beside topology). A variable MC_<NAME> that nobody knows is one warning, too. Blocks on
+ * the file. 0; -EINVAL; -ENOENT, -EACCES, -EIO the file. Any thread. */
 int lw_config_load(struct lw_config *config, const char *file, const struct lw_setting *settings, size_t count);
 
 /* Where the value of a setting, which there is, comes from. */

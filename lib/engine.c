@@ -571,6 +571,7 @@ static void drop_matrix(struct lw_engine *engine)
 {
 	lw_matrix_free(engine->matrix);
 	engine->matrix = NULL;
+	engine->matrix_set = false;
 }
 
 int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)

@@ -101,7 +101,8 @@ struct lw_engine {
 	char name[LW_NAME_MAX];
 	struct lw_hostport own;   /* what is announced: where our handshake port is */
 	struct lw_addrs address;  /* where we listen; its port is that of the handshake */
-	struct lw_matrix *matrix; /* that settings give; NULL: it is to be discovered */
+	struct lw_matrix *matrix; /* under the lock: that settings give; NULL: it is to be discovered */
+	bool matrix_set;          /* the same: by lw_topology_set */
 
 	uint32_t worker_count;  /* 1 in caller mode too */
 	uint32_t workers_ready; /* initialised so far */

@@ -175,3 +175,9 @@ void lw_log_limited(struct lw_log_limit *limit, int level, const char *format, .
 		lw_log(level, "%.960s (and %llu like it not logged)", text, (unsigned long long)dropped);
 	errno = saved;
 }
+
+void lw_log_line(int level, const char *line)
+{
+	if (line != NULL)
+		lw_log(level, "%s", line);
+}

@@ -103,7 +103,9 @@ static int report_matrix(const struct lw_engine *engine, const struct lw_topolog
 {
 	if (engine != NULL && engine->matrix != NULL) {
 		*out = engine->matrix;
-		*source = engine->config.topology[0] != '\0' ? "topology" : "topology_file";
+		*source = engine->matrix_set                   ? "set"
+			  : engine->config.topology[0] != '\0' ? "topology"
+							       : "topology_file";
 		return 0;
 	}
 	*out = made;
@@ -111,7 +113,7 @@ static int report_matrix(const struct lw_engine *engine, const struct lw_topolog
 	return lw_topology_matrix(topology, made);
 }
 
-static int report(const struct lw_engine *engine, char **out)
+static int report(struct lw_engine *engine, char **out)
 {
 	const struct lw_topology_opts opts = {.hcas = getenv("MC_TE_FILTERS")};
 	struct lw_matrix *made = calloc(1, sizeof(*made));
@@ -120,9 +122,14 @@ static int report(const struct lw_engine *engine, char **out)
 	const char *source = NULL;
 	cJSON *json = NULL;
 
-	if (made != NULL && lw_topology_discover(&opts, &topology) == 0 &&
-	    report_matrix(engine, topology, made, &matrix, &source) == 0)
-		json = lw_topology_write(topology, matrix, source);
+	if (made != NULL && lw_topology_discover(&opts, &topology) == 0) {
+		if (engine != NULL)
+			pthread_mutex_lock(&engine->lock); /* the matrix stays until it is written */
+		if (report_matrix(engine, topology, made, &matrix, &source) == 0)
+			json = lw_topology_write(topology, matrix, source);
+		if (engine != NULL)
+			pthread_mutex_unlock(&engine->lock);
+	}
 	lw_topology_free(topology);
 	lw_matrix_free(made);
 	if (lw_json_text(json, out) != 0)
@@ -143,5 +150,30 @@ int lw_topology_json(struct lw_engine *engine, char **out)
 	error = report(engine, out);
 	if (engine != NULL)
 		lw_engine_leave(engine);
+	return error;
+}
+
+int lw_topology_set(struct lw_engine *engine, const char *json)
+{
+	struct lw_matrix *matrix = NULL, *old;
+	char why[WHY_BYTES];
+	int error = lw_engine_enter(engine);
+
+	if (error != 0)
+		return error;
+	if (json != NULL)
+		error = lw_matrix_parse(json, strnlen(json, LW_MATRIX_BYTES + 1), &matrix, why, sizeof(why));
+	if (error != 0) {
+		error = error == -EPROTO ? lw_fail(-EINVAL, "the topology is no priority matrix: %s", why)
+					 : lw_fail(error, "no memory for the topology");
+	} else {
+		pthread_mutex_lock(&engine->lock);
+		old = engine->matrix;
+		engine->matrix = matrix;
+		engine->matrix_set = json != NULL;
+		pthread_mutex_unlock(&engine->lock);
+		lw_matrix_free(old);
+	}
+	lw_engine_leave(engine);
 	return error;
 }

@@ -2,6 +2,8 @@
 #include "lib/sched/path.h"
 
 #include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "lib/engine.h"
 #include "lib/refresh.h"
@@ -134,6 +136,14 @@ static bool look_up(struct lw_worker *worker, struct lw_hint *hint, const struct
 	return true;
 }
 
+/* Local memory that nobody registered, where the setting allows it: is it there at all? */
+static bool is_mapped(uint64_t addr, uint64_t length)
+{
+	uint64_t page = addr & ~((uint64_t)sysconf(_SC_PAGESIZE) - 1);
+
+	return addr + length > addr && msync((void *)(uintptr_t)page, addr + length - page, MS_ASYNC) == 0;
+}
+
 static enum lw_reason look_up_both(struct lw_worker *worker, struct lw_path *path, uint32_t access, uint64_t local,
 				   uint64_t remote, uint64_t length)
 {
@@ -142,7 +152,8 @@ static enum lw_reason look_up_both(struct lw_worker *worker, struct lw_path *pat
 
 	if (view == NULL)
 		return LW_REASON_SEGMENT_CLOSED;
-	if (!look_up(worker, &worker->local_hint, own, local, length, 0))
+	if (!look_up(worker, &worker->local_hint, own, local, length, 0) &&
+	    !(worker->engine->config.local_unregistered && is_mapped(local, length)))
 		return LW_REASON_LOCAL_RANGE;
 	if (view->everything)
 		path->hint = (struct lw_hint){.end = UINT64_MAX, .access = UINT32_MAX, .pass = worker->passes};

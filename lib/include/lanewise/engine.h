@@ -72,6 +72,10 @@ LW_API int lw_engine_info_json(struct lw_engine *engine, char **out);
  * Any thread. Never blocks. */
 LW_API void lw_log_set(void (*sink)(int level, const char *line, void *arg), void *arg);
 
+/* Writes a line of the program's own to where the library's lines go, under the same setting log_level; level as for
+ * lw_log_set. Cut behind some 1,000 bytes; control characters become '?'. Any thread. Never blocks. */
+LW_API void lw_log_line(int level, const char *line);
+
 #ifdef __cplusplus
 }
 #endif

@@ -50,6 +50,18 @@ LW_API int lw_memory_find(struct lw_engine *engine, const void *addr, lw_buffer_
  * -ERANGE offset is outside of the buffer; -EBADF; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_memory_location(struct lw_engine *engine, lw_buffer_t buffer, uint64_t offset, char *text, size_t size);
 
+/* A registered buffer, as it was given. */
+struct lw_memory_info {
+	void *addr;
+	size_t length;     /* bytes */
+	uint32_t access;   /* enum lw_access, or-ed */
+	char location[64]; /* "": unknown */
+};
+
+/* What was registered as this buffer. Any thread. Never blocks beyond a short table lock.
+ * 0; -EINVAL NULL; -EBADF stale or foreign handle; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_memory_get(struct lw_engine *engine, lw_buffer_t buffer, struct lw_memory_info *out);
+
 #ifdef __cplusplus
 }
 #endif

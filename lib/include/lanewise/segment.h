@@ -58,6 +58,14 @@ LW_API int lw_segment_purge(struct lw_engine *engine, const char *name, uint32_t
  * -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_segment_probe(struct lw_engine *engine, lw_segment_t segment, uint32_t timeout_ms);
 
+/* What is known of a segment, without asking its peer, as a JSON object, keys sorted, no blanks:
+ *   {"buffers":[{"access","addr","length"}],"data":["address:port"],"driver","handshake":["address:port"],"incarnation",
+ *   "name"}
+ * access is "r", "w", "rw" or ""; the own segment lists what is not offered, too.
+ * incarnation is a text of 16 hexadecimal digits, "" where the peer told none. The caller frees *out with free().
+ * Any thread. Never blocks beyond a short table lock. 0; -EBADF; -EINVAL; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_segment_json(struct lw_engine *engine, lw_segment_t segment, char **out);
+
 /* Asks for the end of everything under way to the segment (state CANCELED). See lw_batch_cancel. Any thread. Never
  * blocks. 0; -EAGAIN too many cancels at once, call again; -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_segment_cancel(struct lw_engine *engine, lw_segment_t segment);

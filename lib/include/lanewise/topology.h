@@ -18,11 +18,16 @@ extern "C" {
  * {"<location>":[["<preferred hca>",...],["<other hca>",...]],...}, a location being cpu:<NUMA node>, cuda:<N> or
  * hip:<N>; null if empty nodes      [{"cpus","number"}], the NUMA nodes; never empty note       where this comes from,
  * and what is missing source     where the matrix comes from: "discovered", "topology" or "topology_file" (the
- * settings) Devices are looked up at each call. The matrix is made of them, unless a setting of the engine gives one.
- * engine may be NULL: then the settings are not asked. The environment's MC_TE_FILTERS ("mlx5_0,mlx5_1") says which
- * HCAs may be used. The caller frees *out with free(). Any thread. Reads some hundred small files under /sys, waits for
- * nobody. 0; -EINVAL out is NULL; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
+ * settings), or "set" (lw_topology_set). Devices are looked up at each call. The matrix is made of them, unless a
+ * setting of the engine gives one. engine may be NULL: then the settings are not asked. The environment's MC_TE_FILTERS
+ * ("mlx5_0,mlx5_1") says which HCAs may be used. The caller frees *out with free(). Any thread. Reads some hundred
+ * small files under /sys, waits for nobody. 0; -EINVAL out is NULL; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_topology_json(struct lw_engine *engine, char **out);
+
+/* Replaces the engine's matrix by this one, as the setting topology would have given it; NULL: by what is discovered.
+ * Lanes that are open stay as they are. Any thread. Never blocks beyond a short table lock. 0; -EINVAL engine is NULL,
+ * or json is no matrix (lw_last_error names the field); -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_topology_set(struct lw_engine *engine, const char *json);
 
 #ifdef __cplusplus
 }
