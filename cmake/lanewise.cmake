@@ -120,6 +120,22 @@ function(lw_driver name)
 	target_sources(lanewise_core PRIVATE ${sources})
 endfunction()
 
+# libNAME.so on top of the shared library, with the interface that FOLDER/NAME.map lists. It has no version in its name,
+# as the library has none whose place it takes; it stays loaded, since threads and handlers of the process may be in it.
+function(lw_compat name folder)
+	lw_glob(sources ${folder}/*.c)
+	set(map ${CMAKE_SOURCE_DIR}/${folder}/${name}.map)
+	add_library(${name} SHARED ${sources})
+	set_target_properties(${name} PROPERTIES LINK_DEPENDS ${map} INSTALL_RPATH "$ORIGIN")
+	target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+	target_link_libraries(${name} PRIVATE lw_flags lanewise PkgConfig::CJSON Threads::Threads)
+	target_link_options(${name} PRIVATE -Wl,--version-script=${map} -Wl,--as-needed -Wl,-z,now -Wl,-z,relro
+	                    -Wl,-z,nodelete)
+	if(NOT (LW_SANITIZE AND CMAKE_C_COMPILER_ID MATCHES "Clang")) # clang's sanitizers live in the program only
+		target_link_options(${name} PRIVATE -Wl,-z,defs)
+	endif()
+endfunction()
+
 # The program apps/NAME needs libraries beside ours, as pkg-config calls them; where one is missing, the program is left
 # out. Before lw_apps.
 function(lw_app_uses name)
@@ -213,6 +229,25 @@ function(lw_tests label)
 	endforeach()
 endfunction()
 
+# Each FOLDER/test_NAME.c is a host of the library lw_compat made: it knows its headers and nothing else of ours. The other
+# sources of the folder are linked into each.
+function(lw_compat_tests folder library headers)
+	lw_glob(sources ${folder}/*.c)
+	set(helpers ${sources})
+	list(FILTER helpers EXCLUDE REGEX "/test_[^/]*$")
+	list(FILTER sources INCLUDE REGEX "/test_[^/]*$")
+	foreach(source IN LISTS sources)
+		get_filename_component(program ${source} NAME_WE)
+		string(REGEX REPLACE "^test_" "" name ${program})
+		add_executable(${program}_compat ${source} ${helpers})
+		set_target_properties(${program}_compat PROPERTIES OUTPUT_NAME ${program}
+		                      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/compat)
+		target_include_directories(${program}_compat PRIVATE ${CMAKE_SOURCE_DIR}/${headers} ${CMAKE_SOURCE_DIR}/test)
+		target_link_libraries(${program}_compat PRIVATE lw_flags ${library} PkgConfig::CMOCKA Threads::Threads)
+		lw_test(${name} compat $<TARGET_FILE:${program}_compat>)
+	endforeach()
+endfunction()
+
 # Each FOLDER/fuzz_NAME.c is a fuzzer. With LW_FUZZ libFuzzer drives it; else a plain main, which is all that the test
 # needs: it runs the fuzzer once over each file of FOLDER/seeds/NAME.
 function(lw_fuzzers folder)
@@ -257,5 +292,15 @@ function(lw_install name)
 	configure_file(${CMAKE_SOURCE_DIR}/cmake/${name}.pc.in ${CMAKE_BINARY_DIR}/${name}.pc @ONLY)
 	install(TARGETS ${name} LIBRARY)
 	install(DIRECTORY ${CMAKE_SOURCE_DIR}/lib/include/${name} TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
+	install(FILES ${CMAKE_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()
+
+# What lw_compat made, the headers that programs include without a folder, and a pkg-config file.
+function(lw_install_compat name folder)
+	file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+	configure_file(${CMAKE_SOURCE_DIR}/cmake/${name}.pc.in ${CMAKE_BINARY_DIR}/${name}.pc @ONLY)
+	install(TARGETS ${name} LIBRARY)
+	lw_glob(headers ${folder}/${name}_*.h)
+	install(FILES ${headers} TYPE INCLUDE)
 	install(FILES ${CMAKE_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endfunction()
