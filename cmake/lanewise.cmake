@@ -274,15 +274,21 @@ function(lw_fuzzers folder)
 	endforeach()
 endfunction()
 
-# Each test/bench/NAME.c is a program of its own; test/bench/run.sh runs them.
-function(lw_benches folder)
+# Each test/bench/NAME.c is a program of its own; test/bench/run.sh runs them. The one called compat is linked with the
+# libraries as hosts are: the one that lw_compat made, and the shared one.
+function(lw_benches folder compat)
 	lw_glob(sources ${folder}/*.c)
 	foreach(source IN LISTS sources)
 		get_filename_component(name ${source} NAME_WE)
 		add_executable(${name} ${source})
 		set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/bench)
-		target_link_libraries(${name} PRIVATE lw_test_common)
-		lw_lto(${name})
+		if(name STREQUAL "compat")
+			target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/test)
+			target_link_libraries(${name} PRIVATE lw_flags ${compat} lanewise Threads::Threads)
+		else()
+			target_link_libraries(${name} PRIVATE lw_test_common)
+			lw_lto(${name})
+		endif()
 	endforeach()
 endfunction()
 

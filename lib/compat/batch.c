@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/compat/compat.h"
@@ -75,16 +74,9 @@ static void form_give(struct lw_request *requests)
 		free(requests);
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 {
+	static _Atomic uint64_t warn_ns;
 	struct te *te = te_of(engine);
 	struct te_channel channel;
 	lw_batch_t batch = 0;
@@ -103,7 +95,7 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 		return batch;
 	te_status(error);
 	snprintf(line, sizeof(line), "a batch for %zu requests could not be had: %s", batch_size, lw_last_error());
-	lw_log_line(1, line);
+	te_warn(&warn_ns, line);
 	return INVALID_BATCH;
 }
 
@@ -142,7 +134,7 @@ static void convert(struct te *te, struct lw_request *out, const struct transfer
 static int submit(struct te *te, struct lw_channel *channel, lw_batch_t batch, const struct lw_request *requests,
 		  size_t count, const struct lw_note *note)
 {
-	uint64_t end_ms = 0;
+	uint64_t end_ns = 0;
 	uint32_t tries = 0;
 	int error;
 
@@ -151,9 +143,9 @@ static int submit(struct te *te, struct lw_channel *channel, lw_batch_t batch, c
 				     : lw_submit(channel, batch, requests, count);
 		if (error != -EAGAIN)
 			return error;
-		if (end_ms == 0)
-			end_ms = now_ms() + te->submit_wait_ms;
-		else if (now_ms() >= end_ms)
+		if (end_ns == 0)
+			end_ns = te_now_ns() + (uint64_t)te->submit_wait_ms * 1000000;
+		else if (te_now_ns() >= end_ns)
 			return error;
 		if (te->caller_driven)
 			lw_engine_progress(te->engine);

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include <lanewise/lanewise.h>
 
@@ -71,6 +72,17 @@ int te_error(int error);
 int te_status(int error);
 /* Stores a text of static storage for getTransferEngineError, and returns code. */
 int te_fail(int code, const char *text);
+
+/* A warning, at most one a second for each next_ns, which begins as 0. */
+void te_warn(_Atomic uint64_t *next_ns, const char *line);
+
+static inline uint64_t te_now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 /* env.c. What the environment and the settings say to this library alone. 0 or a negative errno value. */
 int te_settings(struct te *te);

@@ -67,6 +67,14 @@ int te_status(int error)
 	}
 }
 
+void te_warn(_Atomic uint64_t *next_ns, const char *line)
+{
+	uint64_t next = atomic_load_explicit(next_ns, memory_order_relaxed), now = te_now_ns();
+
+	if (now >= next && atomic_compare_exchange_strong(next_ns, &next, now + 1000000000u))
+		lw_log_line(1, line);
+}
+
 int te_fits(int length, size_t size)
 {
 	if (length >= 0 && (size_t)length < size)

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/compat/compat.h"
@@ -24,14 +23,6 @@ struct te_segment {
 	uint64_t asked_ns; /* when the peer was asked last */
 	uint64_t closed;   /* te->close_count then */
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 void te_segments_init(struct te *te)
 {
@@ -106,8 +97,8 @@ static struct te_segment *add(struct te *te, const char *name, lw_segment_t hand
 		return NULL;
 	}
 	entry = &te->segments[te->segment_count++];
-	*entry =
-		(struct te_segment){.name = copy, .id = (int32_t)te->next_id++, .handle = handle, .asked_ns = now_ns()};
+	*entry = (struct te_segment){
+		.name = copy, .id = (int32_t)te->next_id++, .handle = handle, .asked_ns = te_now_ns()};
 	set_handle(te, entry->id, handle);
 	return entry;
 }
@@ -195,7 +186,7 @@ static int32_t enter(struct te *te, const char *name, int error, lw_segment_t ha
 			       ? entry->id
 			       : (lw_segment_close(te->engine, handle), te_fail(-1, "no memory for another segment"));
 	if (entry != NULL)
-		entry->asked_ns = now_ns();
+		entry->asked_ns = te_now_ns();
 	if (error != 0) {
 		te_error(error);
 		return entry != NULL && create ? entry->id : -1;
@@ -235,7 +226,7 @@ static segment_id_t open_segment(transfer_engine_t engine, const char *given, bo
 		return te_fail(-1, "the segment has no name");
 	pthread_mutex_lock(&te->lock);
 	entry = find(te, name);
-	if (entry != NULL && !ask && now_ns() - entry->asked_ns < ASK_AGAIN_NS) {
+	if (entry != NULL && !ask && te_now_ns() - entry->asked_ns < ASK_AGAIN_NS) {
 		entry->refs++;
 		id = entry->id;
 	}

@@ -21,6 +21,7 @@
 
 #include <lanewise/lanewise.h>
 
+#include "bench/measure.h"
 #include "lib/rangemap.h"
 #include "lib/ring/slab.h"
 #include "lib/ring/spsc.h"
@@ -28,65 +29,10 @@
 #define SAMPLES 20000
 #define BUFFER ((size_t)64 << 20)
 
-static int first_cpu, last_cpu;
-static bool json;
-static bool began;
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void die(const char *what)
 {
 	fprintf(stderr, "core: %s: %s\n", what, lw_last_error());
 	exit(1);
-}
-
-static void report(const char *name, double value, const char *unit, size_t n)
-{
-	if (json)
-		printf("%s{\"name\":\"%s\",\"value\":%.3f,\"unit\":\"%s\",\"n\":%zu}", began ? "," : "[", name, value,
-		       unit, n);
-	else
-		printf("%-30s %12.2f %-4s n=%zu\n", name, value, unit, n);
-	began = true;
-	fflush(stdout);
-}
-
-static int compare(const void *a, const void *b)
-{
-	double left = *(const double *)a, right = *(const double *)b;
-
-	return left < right ? -1 : left > right;
-}
-
-static double percentile(double *values, size_t count, double part)
-{
-	qsort(values, count, sizeof(*values), compare);
-	return values[(size_t)((double)(count - 1) * part)];
-}
-
-static void pin(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET((size_t)cpu, &set);
-	sched_setaffinity(0, sizeof(set), &set);
-}
-
-static void unpin(void)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET((size_t)first_cpu, &set);
-	CPU_SET((size_t)last_cpu, &set);
-	sched_setaffinity(0, sizeof(set), &set);
 }
 
 struct side {
@@ -578,20 +524,11 @@ static void idle(void)
 
 int main(int argc, char **argv)
 {
-	cpu_set_t set;
-
 	bool trip = argc > 1 && strcmp(argv[1], "--trip") == 0;
 
-	json = argc > 1 && strcmp(argv[1], "--json") == 0;
-	sched_getaffinity(0, sizeof(set), &set);
-	if (CPU_COUNT(&set) < 2) {
-		fprintf(stderr, "core: skipped: the figures need two CPUs\n");
+	measure_json = argc > 1 && strcmp(argv[1], "--json") == 0;
+	if (!measure_cpus("core"))
 		return 77;
-	}
-	for (first_cpu = 0; !CPU_ISSET((size_t)first_cpu, &set); first_cpu++)
-		;
-	for (last_cpu = CPU_SETSIZE - 1; !CPU_ISSET((size_t)last_cpu, &set); last_cpu--)
-		;
 	if (trip) {
 		ring_and_trip();
 		return 0;
@@ -602,7 +539,6 @@ int main(int argc, char **argv)
 	crowds(true);
 	idle();
 	bare_wake();
-	if (json)
-		printf("]\n");
+	measure_end();
 	return 0;
 }
