@@ -35,7 +35,7 @@ struct lw_task *lw_batch_task(struct lw_engine *engine, struct lw_batch *batch, 
 		chunk = atomic_load_explicit(&batch->dir[chunk % LW_DIR_DIRECT], memory_order_relaxed);
 	}
 	/* Who only looks may do so while the batch is freed and its directory becomes something else. */
-	if (chunk >= engine->chunk_slab.count)
+	if (chunk >= atomic_load_explicit(&engine->chunk_slab.count, memory_order_relaxed))
 		chunk = 0;
 	return &engine->tasks[(size_t)chunk * LW_CHUNK_TASKS + i % LW_CHUNK_TASKS];
 }

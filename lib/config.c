@@ -393,7 +393,7 @@ static int apply_file(struct lw_config *config, const char *file)
 static void apply_variable(struct lw_config *config, const char *entry)
 {
 	static const char *const ours[] = {"LW_CONFIG", "LW_BUILD_DIR"};
-	char lower[32], hint[96], buffer[32], why[WHY_BYTES];
+	char lower[LW_WORD_FAR], hint[96], buffer[32], why[WHY_BYTES];
 	const char *value = strchr(entry, '='), *name = entry + strlen(ENV_PREFIX);
 	const struct key *key = NULL;
 	size_t length, i;

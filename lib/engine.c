@@ -422,7 +422,7 @@ static void raise_epoch(struct lw_engine *engine)
 	for (uint32_t i = 0; engine->buffers != NULL && i < engine->buffers_used; i++)
 		note_gen(engine->epoch, engine->buffers[i].gen, &most);
 	engine->epoch += (most | 1) + 1;
-	engine->batch_slab.count = 0;
+	atomic_store_explicit(&engine->batch_slab.count, 0, memory_order_relaxed);
 	engine->segments_used = 0;
 }
 

@@ -160,8 +160,8 @@ static inline struct lw_batch *lw_batch_of(struct lw_engine *engine, lw_batch_t 
 {
 	uint32_t index = (uint32_t)id & LW_HANDLE_INDEX_MASK;
 
-	if (((uint32_t)id >> LW_HANDLE_INDEX_BITS) != engine->tag || index >= engine->batch_slab.count ||
-	    (id >> 32 & 1) == 0)
+	if (((uint32_t)id >> LW_HANDLE_INDEX_BITS) != engine->tag ||
+	    index >= atomic_load_explicit(&engine->batch_slab.count, memory_order_relaxed) || (id >> 32 & 1) == 0)
 		return NULL;
 	if (atomic_load_explicit(&engine->batches[index].gen, memory_order_acquire) != (uint32_t)(id >> 32))
 		return NULL;

@@ -20,14 +20,14 @@
 struct lw_slab {
 	alignas(64) _Atomic uint64_t head; /* tag << 32 | index */
 	alignas(64) _Atomic uint32_t *next;
-	uint32_t count;
+	_Atomic uint32_t count; /* changes while nobody takes or gives; handles are checked against it at any time */
 };
 
 /* next has room for count indices, which are all free then, in ascending order. Before the slab is shared. */
 static inline void lw_slab_init(struct lw_slab *slab, _Atomic uint32_t *next, uint32_t count)
 {
 	slab->next = next;
-	slab->count = count;
+	atomic_store_explicit(&slab->count, count, memory_order_relaxed);
 	for (uint32_t i = 0; i < count; i++)
 		atomic_init(&next[i], i + 1 < count ? i + 1 : LW_SLAB_NONE);
 	atomic_init(&slab->head, count != 0 ? 0 : LW_SLAB_NONE);

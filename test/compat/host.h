@@ -16,6 +16,29 @@
 
 #include "transfer_engine_ext.h"
 
+/* The runtimes of the sanitizers may hold a lock of theirs at the time of a fork beside threads, which the child then
+ * never gets; ThreadSanitizer's does not know the threads that libc starts to look hosts up, either. */
+#if defined(__SANITIZE_THREAD__)
+#define HOST_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HOST_TSAN 1
+#endif
+#endif
+#ifndef HOST_TSAN
+#define HOST_TSAN 0
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define HOST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HOST_SANITIZED 1
+#endif
+#endif
+#ifndef HOST_SANITIZED
+#define HOST_SANITIZED HOST_TSAN
+#endif
+
 /* Plain threads and small pages, so that a test is quick and takes little. For the head of main. */
 void host_quiet(void);
 

@@ -44,9 +44,12 @@ AT(struct segment_desc, desc_.nvmeof.proto, 24);
 AT(struct segment_desc, desc_.nvmeof.ip, 32);
 AT(struct segment_desc, desc_.nvmeof.port, 40);
 
-#if !defined(segment_handle_t) || !defined(segment_id_t) || !defined(batch_id_t)
-#error "these are macros"
+#if defined(segment_handle_t) && defined(segment_id_t) && defined(batch_id_t)
+#define TYPES_ARE_MACROS 1
+#else
+#define TYPES_ARE_MACROS 0
 #endif
+_Static_assert(TYPES_ARE_MACROS, "programs may test for them");
 _Static_assert((segment_id_t)-1 < 0 && sizeof(segment_id_t) == 4 && sizeof(segment_handle_t) == 4, "int32_t");
 _Static_assert((batch_id_t)-1 > 0 && sizeof(batch_id_t) == 8, "uint64_t");
 _Static_assert(LOCAL_SEGMENT == 0 && INVALID_BATCH == UINT64_MAX && OPCODE_READ == 0 && OPCODE_WRITE == 1, "values");
@@ -368,7 +371,8 @@ static void test_openSegment_codes(void **state)
 	assert_int_equal(openSegment(at.engine, ""), -1);
 	assert_int_equal(openSegment(at.engine, "///"), -1);
 	assert_int_equal(openSegment(at.engine, "127.0.0.1:1"), -1); /* nobody listens */
-	assert_int_equal(openSegment(at.engine, "no.such.host.invalid:15000"), -1);
+	if (!HOST_TSAN)
+		assert_int_equal(openSegment(at.engine, "no.such.host.invalid:15000"), -1);
 	assert_int_equal(removeLocalSegment(at.engine, "/"), -1);
 	assert_int_equal(removeLocalSegment(at.engine, "who"), 0);
 	assert_int_equal(closeSegment(at.engine, 4711), 0);
@@ -429,7 +433,7 @@ static void test_getSegmentDescString_tells_the_buffers(void **state)
 
 static void test_submitTransfer_capacity_is_kept(void **state)
 {
-	struct transfer_request requests[8];
+	struct transfer_request requests[9];
 	struct transfer_status status = {.status = 77};
 	batch_id_t batch = allocateBatchID(at.engine, 8), empty = allocateBatchID(at.engine, 0);
 
