@@ -170,6 +170,42 @@ static void test_peer_that_ends_in_order_and_another_one(void **state)
 	assert_int_equal(host_transfer(engine, OPCODE_READ, memory, next, other.addr, AREA).status, STATUS_FAILED);
 }
 
+/* The same name, another life: the id fails until the name is opened again, and then means the new one. */
+static void test_peer_that_restarts_under_its_name_keeps_its_id(void **state)
+{
+	struct host_peer first, second;
+	segment_id_t next;
+	char port[16];
+	int number;
+
+	(void)state;
+	host_peer_start(&first, AREA);
+	next = openSegment(engine, first.name);
+	assert_true(next > 0);
+	assert_int_equal(host_transfer(engine, OPCODE_READ, memory, next, first.addr, PAGE).status, STATUS_COMPLETED);
+	number = atoi(strrchr(first.name, ':') + 1);
+	host_peer_kill(&first);
+	/* A range of two, for the handshake and the data: one of few tries gets the same. */
+	snprintf(port, sizeof(port), "%d", number);
+	setenv("LW_PORT_MIN", port, 1);
+	snprintf(port, sizeof(port), "%d", number + 1);
+	setenv("LW_PORT_MAX", port, 1);
+	for (int i = 0; i < 50; i++) {
+		host_peer_start(&second, AREA);
+		if (strcmp(second.name, first.name) == 0)
+			break;
+		host_peer_end(&second);
+	}
+	unsetenv("LW_PORT_MIN");
+	unsetenv("LW_PORT_MAX");
+	assert_string_equal(second.name, first.name);
+	assert_int_equal(host_transfer(engine, OPCODE_READ, memory, next, second.addr, PAGE).status, STATUS_FAILED);
+	assert_int_equal(openSegmentNoCache(engine, second.name), next);
+	assert_int_equal(host_transfer(engine, OPCODE_READ, memory, next, second.addr, PAGE).status, STATUS_COMPLETED);
+	assert_int_equal(probePeerAliveByID(engine, next), 0);
+	host_peer_end(&second);
+}
+
 /* The engine is destroyed while requests to a peer that answers nothing are under way. */
 static void test_destroyTransferEngine_with_a_frozen_peer_takes_a_moment(void **state)
 {
@@ -214,6 +250,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_withdrawn_memory_is_not_reached),
 		cmocka_unit_test(test_peer_that_was_killed_fails_transfers_and_no_more),
 		cmocka_unit_test(test_peer_that_ends_in_order_and_another_one),
+		cmocka_unit_test(test_peer_that_restarts_under_its_name_keeps_its_id),
 		cmocka_unit_test(test_destroyTransferEngine_with_a_frozen_peer_takes_a_moment),
 	};
 	int status;

@@ -30,91 +30,11 @@
 
 #include <lanewise/lanewise.h>
 
+#include "common/counters.h"
+
 #define ROUNDS 2000
 #define BATCH 64
 #define MARK 0x4c57 /* a prctl that does not exist */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
-static _Atomic int armed;
-static _Atomic uint64_t allocations, locks;
-
-#ifndef SANITIZED
-/* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): libc's names are not ours */
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *memory, size_t size);
-void *__libc_memalign(size_t alignment, size_t size);
-void __libc_free(void *memory);
-
-static void count(_Atomic uint64_t *counter)
-{
-	if (atomic_load_explicit(&armed, memory_order_relaxed) != 0)
-		atomic_fetch_add(counter, 1);
-}
-
-void *malloc(size_t size)
-{
-	count(&allocations);
-	return __libc_malloc(size);
-}
-
-void *calloc(size_t number, size_t size)
-{
-	count(&allocations);
-	return __libc_calloc(number, size);
-}
-
-void *realloc(void *memory, size_t size)
-{
-	count(&allocations);
-	return __libc_realloc(memory, size);
-}
-
-void *aligned_alloc(size_t alignment, size_t size)
-{
-	count(&allocations);
-	return __libc_memalign(alignment, size);
-}
-
-void free(void *memory)
-{
-	if (memory != NULL)
-		count(&allocations);
-	__libc_free(memory);
-}
-
-/* The lock functions of libc, found before they are needed. */
-#define LOCKS(X)                                                                                                       \
-	X(pthread_mutex_lock, pthread_mutex_t)                                                                         \
-	X(pthread_mutex_trylock, pthread_mutex_t)                                                                      \
-	X(pthread_mutex_unlock, pthread_mutex_t)                                                                       \
-	X(pthread_cond_signal, pthread_cond_t)                                                                         \
-	X(pthread_cond_broadcast, pthread_cond_t)                                                                      \
-	X(pthread_rwlock_rdlock, pthread_rwlock_t)                                                                     \
-	X(pthread_rwlock_wrlock, pthread_rwlock_t)                                                                     \
-	X(pthread_rwlock_unlock, pthread_rwlock_t)                                                                     \
-	X(pthread_spin_lock, pthread_spinlock_t)
-#define X(name, type)                                                                                                  \
-	int name(type *lock)                                                                                           \
-	{                                                                                                              \
-		static int (*next)(type *);                                                                            \
-                                                                                                                       \
-		if (next == NULL)                                                                                      \
-			*(void **)&next = dlsym(RTLD_NEXT, #name);                                                     \
-		count(&locks);                                                                                         \
-		return next(lock);                                                                                     \
-	}
-LOCKS(X)
-#undef X
-/* NOLINTEND(readability-inconsistent-declaration-parameter-name) */
-#endif
 
 /* The engine under test, its memory and its requests. */
 struct bench {
