@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Mooncake's interfaces cost on top of the engine's own, in rounds of one run."""
+"""What Mooncake's interfaces, in C and in Python, cost on top of the engine's own, in rounds of one run."""
 
 import json
 import sys
 
 import bench
+import compat_python
 
 
 def c_interface(results):
@@ -13,18 +14,15 @@ def c_interface(results):
         results.add(result["name"], result["value"], result["unit"])
 
 
-# Each adds the figures of one round.
-PARTS = (c_interface,)
-
-
 def suite():
     options = bench.arguments(__doc__)
     results = bench.Results()
     about = bench.machine()
     for number in range(options.rounds):
         print(f"bench: round {number + 1} of {options.rounds}", file=sys.stderr)
-        for part in PARTS:
-            part(results)
+        c_interface(results)
+        compat_python.measure(results, options.seconds)
+    compat_python.ratios(results)
     bench.finish("compat", results, about, options)
 
 
