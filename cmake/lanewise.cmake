@@ -193,7 +193,8 @@ function(lw_test_common folder)
 	endif()
 endfunction()
 
-# One test: name, label, command. The test finds its build tree in LW_BUILD_DIR and runs in the source folder.
+# One test: name, label, command. The test finds its build tree in LW_BUILD_DIR and the modules of test/common, and runs
+# in the source folder.
 function(lw_test name label)
 	set(launcher)
 	if(LW_SANITIZE STREQUAL "thread") # ThreadSanitizer can't run where the kernel randomises addresses widely
@@ -205,7 +206,8 @@ function(lw_test name label)
 	endif()
 	add_test(NAME ${label}.${name} COMMAND ${launcher} ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 	set_tests_properties(${label}.${name} PROPERTIES LABELS ${label} TIMEOUT ${LW_TEST_TIMEOUT}
-	                     SKIP_RETURN_CODE ${LW_TEST_SKIP} ENVIRONMENT "LW_BUILD_DIR=${CMAKE_BINARY_DIR}")
+	                     SKIP_RETURN_CODE ${LW_TEST_SKIP}
+	                     ENVIRONMENT "LW_BUILD_DIR=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/test/common")
 endfunction()
 
 # Each test/LABEL/test_NAME.c is a program and a test; so is each test/LABEL/test_NAME.sh.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs test_python.py.
-. test/sys/python_env.sh
+. test/common/python_env.sh
 exec timeout 100 "$python" test/sys/test_python.py

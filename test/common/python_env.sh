@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced: the package of apps/python on the library of the build tree. $python is a Python for it, with numpy if one has it.
 export LANEWISE_LIBRARY=${LW_BUILD_DIR:?}/liblanewise.so.0
-export PYTHONPATH=$PWD/apps/python:$PWD/test/sys PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$PWD/apps/python:$PWD/test/common:$PWD/test/sys PYTHONDONTWRITEBYTECODE=1
 
 python=python3
 for candidate in python3 /usr/bin/python3; do

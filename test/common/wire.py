@@ -214,6 +214,7 @@ class Port:
         self.port = self.listener.getsockname()[1]
         self.open = set()
         self.accepted = 0
+        self.serving = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
@@ -226,7 +227,13 @@ class Port:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.accepted += 1
             self.open.add(sock)
-            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+            self.serving.append(threading.Thread(target=self._serve, args=(sock,), daemon=True))
+            self.serving[-1].start()
+
+    def join(self):
+        """Waits until serve has returned for every connection so far."""
+        for thread in self.serving:
+            thread.join(2 * PATIENCE)
 
     def _serve(self, sock):
         try:
@@ -250,7 +257,9 @@ class Port:
 
 
 class Handshake(Port):
-    """A handshake port that answers every metadata request with the document."""
+    """A handshake port that answers every metadata request with the document, or with the text."""
+
+    text = None
 
     def __init__(self, document=None):
         super().__init__(self.answer)
@@ -261,7 +270,8 @@ class Handshake(Port):
     def answer(self, sock):
         length, kind = struct.unpack("<QB", take(sock, 9))
         self.requests.append((kind, take(sock, length - 1)))
-        sock.sendall(frame(METADATA, compact(self.document) + "\n"))
+        text = compact(self.document) + "\n" if self.text is None else self.text
+        sock.sendall(frame(METADATA, text))
         sock.shutdown(socket.SHUT_WR)
         sock.recv(1)
 
