@@ -9,10 +9,10 @@
 #include "apps/common/host.h"
 #include "apps/common/note.h"
 #include "apps/common/units.h"
+#include "apps/lwbench/classic.h"
 #include "apps/lwbench/commands.h"
 #include "apps/lwbench/load.h"
 
-#define PART_ALIGN 4096u
 #define CPU_WAIT_MS 1000
 #define RANGES 256
 
@@ -210,6 +210,8 @@ static int run_case(struct initiator *self, struct report *report, struct failur
 	else
 		report_row(report, row);
 	bool failed = row->failed > 0 || mismatch || broken;
+	if (!rc && options->classic)
+		classic_finish(options, row, failed, mismatch);
 	free(row);
 	if (rc)
 		return EXIT_OPEN;

@@ -11,7 +11,7 @@
 #include "apps/lwbench/load.h"
 
 #define POLL_MAX 64
-#define GIVE_UP 32       /* batches that failed one after the other */
+#define GIVE_UP 32       /* batches that failed one after the other; the reference gives up at the first */
 #define GRACE_MS 5000u   /* beyond a request's deadline until we call a batch lost */
 #define SPIN_NS 2000000u /* a start nearer than this is waited for by polling */
 
@@ -105,9 +105,9 @@ static void finish(struct load_thread *thread, struct flight *flight, const stru
 	if (done->failed) {
 		failures_collect(&thread->failures, thread->load->engine, done->batch, done->tasks);
 		thread->failed += done->failed;
-		if (++flight->failed_batches == GIVE_UP) {
-			fprintf(stderr, "lwbench: thread %u: %d batches failed in a row; it stops\n", thread->index,
-				GIVE_UP);
+		if (++flight->failed_batches == (thread->load->options->classic ? 1 : GIVE_UP)) {
+			fprintf(stderr, "lwbench: thread %u: %" PRIu32 " batches failed in a row; it stops\n",
+				thread->index, flight->failed_batches);
 			thread->broken = true;
 		}
 	} else {
@@ -329,6 +329,7 @@ int load_run(struct load *load, struct row *row, struct failures *failures, bool
 		free(thread->requests);
 	}
 	row->cpu_s = app_cpu_seconds(NULL, NULL) - cpu_s;
+	row->elapsed_s = (double)(end_ns - start_ns) / 1e9;
 	row->seconds = (double)(options->validate ? moving_ns : end_ns - start_ns) / 1e9;
 	pthread_barrier_destroy(&load->barrier);
 	free(threads);

@@ -5,6 +5,7 @@
 
 #include "apps/common/host.h"
 #include "apps/lwbench/commands.h"
+#include "apps/lwbench/flags.h"
 #include "apps/lwbench/options.h"
 
 static const char usage[] =
@@ -50,26 +51,41 @@ static const char usage[] =
 	"calls (poll)\n"
 	"  --gather N            blocks a call, 1 to 64 (1)\n"
 	"\n"
-	"Exit: 0 all well; 1 transfers failed or data was wrong; 2 wrong usage; 3 engine or target can't be opened.\n";
+	"Flags without a command, with one or two dashes and = or a blank, are those of transfer_engine_bench; its "
+	"lines are\n"
+	"then printed on stderr, too. A link called transfer_engine_bench or transfer_engine_validator needs none.\n"
+	"  --mode=initiator|target --segment_id=NAME --local_server_name=HOST --metadata_server=P2PHANDSHAKE\n"
+	"  --operation=read|write --protocol=NAME --block_size=65536 --batch_size=128 --threads=12 --duration=10\n"
+	"  --buffer_size=1073741824 --report_unit=GB|GiB|Gb|MB|MiB|Mb|KB|KiB|Kb --report_precision=2\n"
+	"  --validate            as transfer_engine_validator: write, read back, compare\n"
+	"  --nic_priority_matrix=FILE; without effect here: --device_name --auto_discovery --backend --use_vram "
+	"--init_mem\n"
+	"  --gpu_id\n"
+	"\n"
+	"Exit: 0 all well; 1 transfers failed or data was wrong; 2 wrong usage; 3 engine or target can't be opened;\n"
+	"with flags alone 1 for all but the first.\n";
 
 int main(int argc, char **argv)
 {
 	struct options options;
 	int rc;
 
-	if (argc < 2) {
-		fputs(usage, stderr);
-		return EXIT_USAGE;
-	}
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+	if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return EXIT_OK;
 	}
-	if (strcmp(argv[1], "--version") == 0) {
+	if (argc == 2 && strcmp(argv[1], "--version") == 0) {
 		printf("lwbench %s, library %s\n", LW_VERSION_STRING, lw_version_string());
 		return EXIT_OK;
 	}
-	rc = options_parse(&options, argc, argv);
+	if (flags_meant(argc, argv)) {
+		rc = flags_parse(&options, argc, argv);
+	} else if (argc < 2) {
+		fputs(usage, stderr);
+		return EXIT_USAGE;
+	} else {
+		rc = options_parse(&options, argc, argv);
+	}
 	if (rc == EXIT_OK)
 		fputs(usage, stdout);
 	if (rc >= 0) {
@@ -89,6 +105,8 @@ int main(int argc, char **argv)
 		rc = raw_run(&options);
 		break;
 	}
+	if (options.classic && rc != EXIT_OK)
+		rc = EXIT_FAILED; /* the reference knows no others */
 	options_free(&options);
 	return rc;
 }

@@ -244,8 +244,7 @@ static int fail(const char *text)
 	return EXIT_USAGE;
 }
 
-/* What several options say together. */
-static int check(struct options *options)
+int options_check(struct options *options)
 {
 	const char *poll = options_get(options, "poll");
 	const char *timeout = options_get(options, "timeout_ms");
@@ -272,7 +271,7 @@ static int check(struct options *options)
 	return -1;
 }
 
-static void set_defaults(struct options *options, enum command command)
+void options_defaults(struct options *options, enum command command)
 {
 	memset(options, 0, sizeof(*options));
 	options->command = command;
@@ -305,14 +304,14 @@ int options_parse(struct options *out, int argc, char **argv)
 	size_t which = 0, count = 0;
 	int option;
 
-	set_defaults(out, COMMAND_TARGET);
+	options_defaults(out, COMMAND_TARGET);
 	while (which < 4 && strcmp(argv[1], commands[which].name) != 0)
 		which++;
 	if (which == 4) {
 		fprintf(stderr, "lwbench: no command '%s'; try lwbench --help\n", argv[1]);
 		return EXIT_USAGE;
 	}
-	set_defaults(out, commands[which].command);
+	options_defaults(out, commands[which].command);
 	if (strcmp(argv[1], "null") == 0)
 		out->target = "null://";
 	for (size_t i = 0; i < TABLE_SIZE; i++)
@@ -337,5 +336,5 @@ int options_parse(struct options *out, int argc, char **argv)
 		fprintf(stderr, "lwbench: what is '%s'? Try lwbench --help\n", argv[1 + optind]);
 		return EXIT_USAGE;
 	}
-	return check(out);
+	return options_check(out);
 }

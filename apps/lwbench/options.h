@@ -11,6 +11,7 @@
 
 #define OPTIONS_BLOCKS 64
 #define OPTIONS_SETTINGS 32
+#define PART_ALIGN 4096u  /* a thread's part of the memory is a multiple, if it is longer */
 #define OPTIONS_GATHER 64 /* most blocks a call of raw */
 
 enum exit_code {
@@ -32,7 +33,7 @@ enum raw_wait {
 struct options {
 	enum command command;
 	const char *target; /* name of the segment; "null://" */
-	const char *listen; /* the engine's name */
+	const char *listen; /* the engine's name; NULL: it finds one */
 	const char *json;   /* file, "-" for standard output, NULL: none */
 	uint64_t blocks[OPTIONS_BLOCKS];
 	size_t block_count;
@@ -50,9 +51,12 @@ struct options {
 	bool validate;
 	bool pin;
 	bool progress;
-	bool first;  /* time the opening and a first request */
-	bool spin;   /* poll = busy: the application spins too */
-	bool caller; /* poll = caller */
+	bool first;       /* time the opening and a first request */
+	bool spin;        /* poll = busy: the application spins too */
+	bool caller;      /* poll = caller */
+	bool classic;     /* the reference's command line: its lines are printed too */
+	const char *unit; /* classic: of the last line */
+	int precision;    /* classic: digits of the last line */
 	uint32_t timeout_ms;
 	struct lw_setting settings[OPTIONS_SETTINGS];
 	size_t settings_count;
@@ -63,6 +67,12 @@ struct options {
 /* Reads the command line. -1: go on; else the exit code to end with (help was printed, or the error named). The caller
  * gives *out back with options_free in either case. */
 int options_parse(struct options *out, int argc, char **argv);
+
+/* Fills *out with the defaults of a command. */
+void options_defaults(struct options *out, enum command command);
+
+/* What several options say together. -1: go on; else the exit code, and the error was named. */
+int options_check(struct options *options);
 
 /* Adds an engine setting. false: there are too many. Neither text is copied. */
 bool options_set(struct options *options, const char *name, const char *value);

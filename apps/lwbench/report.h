@@ -21,7 +21,8 @@ struct row {
 	uint32_t batch;
 	uint32_t threads;
 	uint32_t depth;
-	double seconds;
+	double seconds;    /* that count: of a validation those in transfers */
+	double elapsed_s;  /* all of them */
 	uint64_t requests; /* that ended well */
 	uint64_t failed;
 	uint64_t bytes; /* of those that ended well */

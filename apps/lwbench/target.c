@@ -7,6 +7,7 @@
 #include "apps/common/host.h"
 #include "apps/common/lanes.h"
 #include "apps/common/note.h"
+#include "apps/lwbench/classic.h"
 #include "apps/lwbench/commands.h"
 
 #define POLL_MS 5 /* how long a note may wait */
@@ -95,6 +96,8 @@ int target_run(const struct options *options)
 	printf("lwbench: target ready name=%s addr=0x%" PRIxPTR " size=%" PRIu64 "\n", lw_engine_name(engine),
 	       (uintptr_t)memory, options->buffer_bytes);
 	fflush(stdout);
+	if (options->classic)
+		classic_listening(options, engine);
 	serve(engine, &lanes, options);
 	app_cpu_seconds(&user, &system);
 	lw_stats_engine(engine, &stats);
