@@ -68,8 +68,8 @@ struct options {
  * gives *out back with options_free in either case. */
 int options_parse(struct options *out, int argc, char **argv);
 
-/* Fills *out with the defaults of a command. */
-void options_defaults(struct options *out, enum command command);
+/* Fills *options with the defaults of a command. */
+void options_defaults(struct options *options, enum command command);
 
 /* What several options say together. -1: go on; else the exit code, and the error was named. */
 int options_check(struct options *options);

@@ -221,6 +221,27 @@ class Connectors(Pair):
         self.assertEqual(self.engine._engine.stats()["live_batches"], 0)
 
 
+class IPv6(unittest.TestCase):
+    def test_session_in_brackets(self):
+        try:
+            with socket.create_server(("::1", 0), family=socket.AF_INET6):
+                pass
+        except OSError as error:
+            self.skipTest(f"this host has no ::1: {error}")
+        here, there = TransferEngine(), TransferEngine()
+        for engine, name in ((here, "::1"), (there, "[::1]:12345")):
+            self.assertEqual(engine.initialize(name, "P2PHANDSHAKE", "tcp", ""), 0, engine.last_error())
+            self.assertEqual(engine.get_session_id(), f"[::1]:{engine.get_rpc_port()}")
+        local, remote = here.allocate_managed_buffer(4096), there.allocate_managed_buffer(4096)
+        here.write_bytes_to_buffer(local, b"hello", 5)
+        session = f"[::1]:{there.get_rpc_port()}"
+        self.assertEqual(here.send_probe(session), 0, here.last_error())
+        self.assertEqual(here.transfer_sync_write(session, local, remote, 5), 0, here.last_error())
+        self.assertEqual(there.read_bytes_from_buffer(remote, 5), b"hello")
+        here.close()
+        there.close()
+
+
 class Failures(Pair):
     """Nothing here ends the process, each call says what is wrong, and the engine goes on afterwards."""
 
