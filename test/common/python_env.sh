@@ -13,8 +13,12 @@ for candidate in python3 /usr/bin/python3; do
 done
 [ "$python" = "${candidate:-}" ] || echo "no python3 here has numpy: arrays of it are left out (./dev setup installs it)"
 
-# A sanitizer's runtime has to be the first library of its process, and Python leaves much to the end of the process.
+# AddressSanitizer's runtime has to be the first library of its process, and Python leaves much to the end of the process.
 runtime=$(ldd "$LANEWISE_LIBRARY" | awk '/lib(asan|tsan)\.so/ { print $3; exit }')
-if [ -n "$runtime" ]; then
-	export LD_PRELOAD=$runtime ASAN_OPTIONS=detect_leaks=0:${ASAN_OPTIONS:-}
-fi
+case $runtime in
+*tsan*)
+	echo "ThreadSanitizer doesn't see the locks of a Python that was built without it, and takes them for none"
+	exit 77
+	;;
+?*) export LD_PRELOAD=$runtime ASAN_OPTIONS=detect_leaks=0:${ASAN_OPTIONS:-} ;;
+esac
