@@ -26,6 +26,11 @@ REASONS = (
 ).split()
 
 
+def reason_name(number):
+    """Of a task's reason; a newer library may have more of them."""
+    return REASONS[number] if number < len(REASONS) else f"reason {number}"
+
+
 class Error(OSError):
     """A call that failed: errno is the library's value, the text names the object, the cause and the remedy."""
 

@@ -146,7 +146,7 @@ class Batch:
         for task in range(self.count):
             lib.check(lib.QUICK.lw_task_status(self.engine.handle, self.handle, task, ctypes.byref(out)))
             if out.state not in (lib.PENDING, lib.COMPLETED):
-                found[task] = lib.REASONS[out.reason]
+                found[task] = lib.reason_name(out.reason)
         return found
 
     def error(self):
