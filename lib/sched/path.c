@@ -136,12 +136,27 @@ static bool look_up(struct lw_worker *worker, struct lw_hint *hint, const struct
 	return true;
 }
 
-/* Local memory that nobody registered, where the setting allows it: is it there at all? */
-static bool is_mapped(uint64_t addr, uint64_t length)
-{
-	uint64_t page = addr & ~((uint64_t)sysconf(_SC_PAGESIZE) - 1);
+#ifndef MADV_POPULATE_READ /* Linux 5.14 */
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
 
-	return addr + length > addr && msync((void *)(uintptr_t)page, addr + length - page, MS_ASYNC) == 0;
+/* Local memory that nobody registered, where the setting allows it: may it be read, or written? With a kernel that
+ * can't tell: is it there at all? */
+static bool is_usable(uint64_t addr, uint64_t length, bool written)
+{
+	uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), page = addr & ~(page_bytes - 1);
+	void *memory = (void *)(uintptr_t)page;
+	void *ours = (void *)((uintptr_t)&page_bytes & ~(uintptr_t)(page_bytes - 1)); /* of the stack */
+
+	if (addr + length <= addr)
+		return false;
+	length += addr - page;
+	if (madvise(memory, length, written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
+		return true;
+	if (errno != EINVAL || madvise(ours, 1, MADV_POPULATE_READ) == 0)
+		return false;
+	return msync(memory, length, MS_ASYNC) == 0;
 }
 
 static enum lw_reason look_up_both(struct lw_worker *worker, struct lw_path *path, uint32_t access, uint64_t local,
@@ -153,7 +168,7 @@ static enum lw_reason look_up_both(struct lw_worker *worker, struct lw_path *pat
 	if (view == NULL)
 		return LW_REASON_SEGMENT_CLOSED;
 	if (!look_up(worker, &worker->local_hint, own, local, length, 0) &&
-	    !(worker->engine->config.local_unregistered && is_mapped(local, length)))
+	    !(worker->engine->config.local_unregistered && is_usable(local, length, access == LW_ACCESS_REMOTE_READ)))
 		return LW_REASON_LOCAL_RANGE;
 	if (view->everything)
 		path->hint = (struct lw_hint){.end = UINT64_MAX, .access = UINT32_MAX, .pass = worker->passes};

@@ -158,7 +158,7 @@ static void test_local_unregistered_lets_mapped_memory_pass(void **state)
 
 	(void)state;
 	assert_true(loose != MAP_FAILED);
-	assert_int_equal(munmap(loose + 8192, 4096), 0);
+	assert_int_equal(mprotect(loose + 8192, 4096, PROT_NONE), 0);
 	assert_int_equal(loose_transfer(NULL, LW_WRITE, loose).reason, LW_REASON_LOCAL_RANGE);
 	for (size_t i = 0; i < 2; i++) {
 		memset(loose, 'a' + (int)i, 8192);
@@ -167,12 +167,16 @@ static void test_local_unregistered_lets_mapped_memory_pass(void **state)
 		memset(loose, 0, 8192);
 		assert_int_equal(loose_transfer(drivers[i], LW_READ, loose + 4096).state, LW_COMPLETED);
 		assert_memory_equal(memory, loose + 4096, 4096);
-		/* Half of it is not there. */
+		/* Half of it is out of bounds; read alone is not enough for a READ. */
 		assert_int_equal(loose_transfer(drivers[i], LW_WRITE, loose + 6144).reason, LW_REASON_LOCAL_RANGE);
+		assert_int_equal(mprotect(loose, 8192, PROT_READ), 0);
+		assert_int_equal(loose_transfer(drivers[i], LW_WRITE, loose).state, LW_COMPLETED);
+		assert_int_equal(loose_transfer(drivers[i], LW_READ, loose).reason, LW_REASON_LOCAL_RANGE);
+		assert_int_equal(mprotect(loose, 8192, PROT_READ | PROT_WRITE), 0);
 		assert_int_equal(loose_transfer(drivers[i], LW_READ, (void *)(uintptr_t)64).reason,
 				 LW_REASON_LOCAL_RANGE);
 	}
-	munmap(loose, 8192);
+	munmap(loose, 3 * 4096);
 }
 
 int main(void)
