@@ -156,8 +156,6 @@ class Connectors(Pair):
                 self.assertEqual(result, 0, self.engine.last_error())
             else:
                 number = self.engine.batch_transfer_async_write(self.side.session, [local], [at], [5000])
-                self.assertEqual(self.engine.get_batch_transfer_status([number]), -1)
-                number = self.engine.batch_transfer_async_write(self.side.session, [local], [at], [5000])
                 self.assertEqual(self.engine.get_batch_transfer_status([number]), 0)
             self.assertEqual(self.side.ask("another_crc", 5000), self.memory.crc(0, 0, 5000))
 

@@ -80,11 +80,6 @@ def memories(addresses, lengths, access, location):
     return out
 
 
-def pick(values, chosen):
-    """Those of the words at the chosen places."""
-    return array("Q", [values[i] for i in chosen])
-
-
 def address(values):
     """Where an array lies."""
     return values.buffer_info()[0]

@@ -286,27 +286,15 @@ class TransferEngine:
         return 0
 
     def _run(self, engine, name, peer, op, buffers, offsets, lengths):
-        """One batch, to its end. What the peer registered since we last asked it is seen on a second try."""
+        """One batch, to its end."""
         limit_ms = self._limit_of(lengths)
         with _Waited(engine.submit(op, peer, buffers, offsets, lengths, limit_ms / 1000)) as batch:
             if batch.wait(limit_ms / 1000 + _MARGIN_S).state == lib.COMPLETED:
                 return
-            failed = batch.failed()
-            reasons = set(failed.values())
-            if "restarted" in reasons:
+            if "restarted" in batch.failed().values():
                 with self._lock:
                     self._stale.add(name)
-            if reasons != {"remote_range"}:
-                raise batch.error()
-            error = batch.error()
-        with self._lock:
-            self._stale.add(name)
-        if self._peer(name) is not peer:
-            raise error  # another life of it: the addresses were meant for the one before
-        again = [_arrays.pick(values, failed) for values in (buffers, offsets, lengths)]
-        with _Waited(engine.submit(op, peer, *again, limit_ms / 1000)) as batch:
-            if batch.wait(limit_ms / 1000 + _MARGIN_S).state != lib.COMPLETED:
-                raise batch.error()
+            raise batch.error()
 
     # Transfers that are not
 
@@ -392,7 +380,7 @@ class TransferEngine:
             with _Waited(batch):
                 if batch.status().state != lib.COMPLETED:
                     failed = batch.failed().values()
-                    if "restarted" in failed or "remote_range" in failed:
+                    if "restarted" in failed:
                         with self._lock:
                             self._stale.add(batch.target)
                     result = -2 if "timeout" in failed else -1
