@@ -13,8 +13,8 @@ extern "C" {
 /* ---- Batches ---- */
 
 /* The state of a batch as a whole, without polling its tasks: WAITING while one has not ended; COMPLETED when all are
- * (and of an empty batch); else FAILED. transferred_bytes: of the tasks that completed; 0 while WAITING. 0; 1. Never
- * blocks. */
+ * (and of an empty batch); else FAILED. transferred_bytes: of the tasks that completed; 0 while WAITING. It follows the
+ * end of the last task by a moment. 0; 1. Never blocks. */
 int getBatchTransferStatus(transfer_engine_t engine, batch_id_t batch_id, struct transfer_status *status);
 
 /* The same once no task is WAITING. 0; 1; 4 tasks are under way still after timeout_ms. Blocks for at most timeout_ms.

@@ -531,6 +531,7 @@ static void test_submitTransfer_corner_cases_have_their_outcome(void **state)
 	assert_non_null(strstr(reason, "registered"));
 	assert_int_equal(getTransferReason(at.engine, batch, 0, reason, 10), 1);
 	assert_int_equal(getTransferReason(at.engine, batch, 1, reason, sizeof(reason)), 1);
+	assert_int_equal(waitBatchTransfer(at.engine, batch, 20000, &status), 0);
 	assert_int_equal(getBatchTransferStatus(at.engine, batch, &status), 0);
 	assert_int_equal(status.status, STATUS_FAILED);
 	assert_int_equal(freeBatchID(at.engine, batch), 0);

@@ -73,7 +73,7 @@ static void test_submitTransfer_four_thousand_requests_in_a_batch(void **state)
 	assert_int_equal(submitTransfer(engine, batch, requests, 4096), 0);
 	for (size_t i = 0; i < 4096; i++)
 		assert_int_equal(host_wait(engine, batch, i).status, STATUS_COMPLETED);
-	assert_int_equal(getBatchTransferStatus(engine, batch, &status), 0);
+	assert_int_equal(waitBatchTransfer(engine, batch, 20000, &status), 0);
 	assert_int_equal(status.status, STATUS_COMPLETED);
 	assert_int_equal(status.transferred_bytes, 4096 * 1000);
 	assert_int_equal(freeBatchID(engine, batch), 0);

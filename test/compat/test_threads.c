@@ -197,7 +197,7 @@ static void test_submitTransfer_full_ring_is_waited_for(void **state)
 		assert_int_equal(submitTransfer(own, batch, &request, 1), 0);
 	for (size_t i = 0; i < SUBMITS; i++)
 		assert_int_equal(host_wait(own, batch, i).status, STATUS_COMPLETED);
-	assert_int_equal(getBatchTransferStatus(own, batch, &status), 0);
+	assert_int_equal(waitBatchTransfer(own, batch, 20000, &status), 0);
 	assert_int_equal(status.transferred_bytes, SUBMITS * BLOCK);
 	assert_int_equal(freeBatchID(own, batch), 0);
 	destroyTransferEngine(own);
