@@ -434,13 +434,12 @@ static bool miss_head(struct lw_worker *worker, struct lw_path *path, struct lw_
 {
 	struct lw_task *task = &worker->engine->tasks[list->head];
 	struct lw_refresh *refresh = refresh_of(worker, path);
-	uint32_t round;
+	uint32_t round = lw_refresh_want(refresh);
 
 	lw_worker_clock(worker);
 	task->flags |= LW_TASK_MISSED;
 	if (lw_refresh_rests(refresh, worker->now_ns) && peer_checks(worker, path, task))
 		return false;
-	round = lw_refresh_want(refresh);
 	list_unlink(worker->engine, list, LW_INDEX_NONE);
 	task->reason = (uint8_t)round;
 	list_append(worker->engine, &path->waiting[LW_PATH_MISSED], task);

@@ -204,8 +204,8 @@ class Suite:
         self.ok(b.ask(f"register {PART} {PART} 3"))
         self.move(a, b, segment, PART)
         self.move(a, b, segment, PART // 2)
+        self.assertTrue(eventually(lambda: a.ask(f"ranges {segment}") == "ranges 2"))
         buffer = self.ok(b.ask(f"register {2 * PART} {PART} 3")).split()[1]
-        self.assertEqual(a.ask(f"ranges {segment}"), "ranges 2")
         self.ok(a.ask(f"refresh {segment}"))
         self.assertEqual(a.ask(f"ranges {segment}"), "ranges 3")
         self.ok(b.ask(f"unregister {buffer}"))
