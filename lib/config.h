@@ -87,6 +87,11 @@ enum lw_poll_mode {
 	X(S, tcp_secret, "", 0, 255, "",                                                                               \
 	  "data connections prove that both sides know it (HMAC-SHA256); peers without it are refused; never shown")   \
 	X(N, tcp_proto, "2", 1, 2, "version", "highest framing version spoken to peers; 1 leaves writes unconfirmed")  \
+	X(B, shm_peers, "on", 0, 0, "",                                                                                \
+	  "other engines of this host are reached through their memory instead of sockets, where the kernel allows "   \
+	  "it")                                                                                                        \
+	X(N, shm_stream_bytes, "1048576", 0, 1073741824, "bytes",                                                      \
+	  "requests from this size are copied past the CPU's cache; 0: never")                                         \
 	X(N, notify_queue, "1024", 1, 1048576, "notes", "notes received and not yet polled; more are refused")         \
 	X(E, log_level, "warning", 0, 0, "error|warning|info|debug", "least urgent lines that are logged")
 

@@ -45,6 +45,7 @@ static void drop_descriptors(struct lw_engine *engine)
 	lw_ctrl_forked(engine->ctrl);
 	if (engine->directory != NULL)
 		lw_directory_forked(engine->directory);
+	lw_areas_forked(engine);
 	for (uint32_t i = 0; i < engine->worker_count; i++) {
 		struct lw_worker *worker = &engine->workers[i];
 
@@ -435,6 +436,7 @@ static void close_tables(struct lw_engine *engine)
 	lw_notify_fini(engine);
 	lw_event_fini(engine);
 	lw_memory_fini(engine);
+	lw_areas_fini(engine);
 	lw_cancel_fini(engine);
 	lw_pages_drop(&engine->batch_pages);
 	lw_pages_drop(&engine->batch_next_pages);

@@ -46,9 +46,16 @@ static inline uint64_t lw_handle(uint32_t gen, uint32_t tag, uint32_t index)
 	return (uint64_t)gen << 32 | (uint64_t)tag << LW_HANDLE_INDEX_BITS | index;
 }
 
+/* A way to a segment. */
+struct lw_route {
+	uint32_t driver; /* in lw_drivers */
+	void *peer;      /* the driver's own; NULL for the engine's own segment */
+};
+
 /* What workers know of a segment. Immutable; replaced as a whole. */
 struct lw_view {
-	uint32_t driver; /* in lw_drivers */
+	struct lw_route routes[LW_MAX_DRIVERS]; /* the best first */
+	uint32_t route_count;
 	uint8_t tcp_version;
 	uint8_t tcp_options;  /* as in the peer's descriptor */
 	uint64_t incarnation; /* 0: unknown */
@@ -135,7 +142,9 @@ struct lw_engine {
 	uint32_t *buffers_free; /* stack of slots */
 	uint32_t buffers_free_count, buffers_free_room, buffers_room;
 	uint32_t live_buffers, live_segments, live_channels;
-	uint32_t revoking; /* buffers that are */
+	uint32_t revoking;         /* buffers that are */
+	struct lw_area *areas;     /* of lw_mem_alloc, under the lock */
+	_Atomic uint64_t told[64]; /* incarnations of which a refused route was logged */
 
 	pthread_mutex_t notes_lock; /* of what waits for the application */
 	struct lw_note_item *notes_head, **notes_tail;
@@ -208,6 +217,25 @@ void lw_cancel_fini(struct lw_engine *engine);
 /* memory.c */
 void lw_memory_init(struct lw_engine *engine);
 void lw_memory_fini(struct lw_engine *engine);
+/* Whether a buffer with a byte of [addr, end) is registered, or not let go of yet. Under the lock. */
+bool lw_memory_in_use(const struct lw_engine *engine, uint64_t addr, uint64_t end);
+/* alloc.c: memory of lw_mem_alloc, which other processes can map. */
+struct lw_area {
+	struct lw_area *next;
+	uint64_t addr, length;
+	uint64_t inode; /* the file's, by which it is told from another one that got its descriptor's number */
+	int fd;         /* the memory's, sealed against shrinking */
+};
+void lw_areas_fini(struct lw_engine *engine);
+/* In a forked child: closes its copies of the descriptors. */
+void lw_areas_forked(struct lw_engine *engine);
+/* route.c: the drivers that reach a peer. */
+/* The driver's index, or -1: there is none of that name, or it is off. */
+int lw_driver_index(const struct lw_engine *engine, const char *name, size_t length);
+/* Fills in the view's routes, in the order of the setting drivers. 0; -ENOTSUP none; -EPROTONOSUPPORT; the text of
+ * lw_last_error is set. May block as lw_driver_ops.reach says. */
+int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, struct lw_view *view);
+void lw_routes_drop(struct lw_view *view);
 /* segment.c */
 void lw_segment_init(struct lw_engine *engine);
 void lw_segment_fini(struct lw_engine *engine);

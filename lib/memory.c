@@ -171,11 +171,18 @@ static bool is_held(const struct lw_engine *engine, const struct lw_range *range
 	return false;
 }
 
+bool lw_memory_in_use(const struct lw_engine *engine, uint64_t addr, uint64_t end)
+{
+	struct lw_range range = {.addr = addr, .end = end};
+
+	return lw_rangemap_overlaps(atomic_load_explicit(&engine->memory, memory_order_relaxed), addr, end) ||
+	       is_held(engine, &range);
+}
+
 /* Refuses a list that overlaps anything, or itself, before any of it can be seen by workers and peers. Under the lock.
  */
 static int check_overlaps(struct lw_engine *engine, const struct lw_memory *list, size_t count)
 {
-	const struct lw_rangemap *map = atomic_load_explicit(&engine->memory, memory_order_relaxed);
 	struct lw_range *ranges = malloc(count * sizeof(*ranges));
 	int error = 0;
 
@@ -185,7 +192,7 @@ static int check_overlaps(struct lw_engine *engine, const struct lw_memory *list
 		uint64_t addr = (uint64_t)(uintptr_t)list[i].addr;
 
 		ranges[i] = (struct lw_range){.addr = addr, .end = addr + list[i].length, .tag = (uint32_t)i};
-		if (lw_rangemap_overlaps(map, addr, ranges[i].end) || is_held(engine, &ranges[i]))
+		if (lw_memory_in_use(engine, addr, ranges[i].end))
 			error = lw_fail(
 				-EEXIST,
 				"buffer %zu: %zu bytes at %p overlap a registered range; unregister that one first", i,
@@ -206,6 +213,36 @@ static uint32_t slot_at(struct lw_engine *engine, const void *addr)
 {
 	return lw_rangemap_find(atomic_load_explicit(&engine->memory, memory_order_relaxed), (uint64_t)(uintptr_t)addr)
 		->tag;
+}
+
+/* Tells the drivers that peers may reach the buffer, or may not any more. Under the lock. */
+static void offer(struct lw_engine *engine, uint32_t index)
+{
+	const struct lw_buffer_slot *slot = &engine->buffers[index];
+
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->offer != NULL && slot->access != LW_ACCESS_LOCAL)
+			lw_drivers[i]->offer(engine->driver_context[i], index, slot);
+}
+
+static void take_offer_back(struct lw_engine *engine, uint32_t index)
+{
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->withdraw != NULL)
+			lw_drivers[i]->withdraw(engine->driver_context[i], index);
+}
+
+/* Waits for the peers that reach our memory by themselves. 0, -EBUSY. */
+static int settle(struct lw_engine *engine, uint64_t end_ns, uint32_t timeout_ms)
+{
+	char why[160];
+
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->settle != NULL &&
+		    lw_drivers[i]->settle(engine->driver_context[i], end_ns, why, sizeof(why)) != 0)
+			return lw_fail(-EBUSY, "%s, still after %u ms; do not unmap the memory, call again", why,
+				       timeout_ms);
+	return 0;
 }
 
 /* Enters the buffers, all or none. */
@@ -241,6 +278,7 @@ static int enter_buffers(struct lw_engine *engine, const struct lw_memory *list,
 		uint32_t index = slot_at(engine, list[i].addr);
 
 		ids[i] = lw_handle(engine->buffers[index].gen, engine->tag, index);
+		offer(engine, index);
 	}
 	pthread_mutex_unlock(&engine->lock);
 	return error;
@@ -303,6 +341,7 @@ static int withdraw(struct lw_engine *engine, lw_buffer_t id)
 	error = change_map(engine, index, false);
 	if (error != 0)
 		return lw_fail(error, "no memory to take the buffer off the table");
+	take_offer_back(engine, index);
 	slot->revoking = true;
 	engine->revoking++;
 	return 0;
@@ -346,6 +385,8 @@ static int leave_buffers(struct lw_engine *engine, const lw_buffer_t *ids, size_
 					"worker %u did not confirm in %u ms; do not unmap the memory, call again", i,
 					timeout_ms);
 	}
+	if (error == 0)
+		error = settle(engine, start_ns + (uint64_t)timeout_ms * 1000000, timeout_ms);
 	pthread_mutex_lock(&engine->lock);
 	for (size_t i = 0; error == 0 && i < count; i++) {
 		uint32_t index = (uint32_t)ids[i] & LW_HANDLE_INDEX_MASK;

@@ -31,31 +31,9 @@ static void free_view(void *memory)
 {
 	struct lw_view *view = memory;
 
+	lw_routes_drop(view);
 	lw_rangemap_free(view->ranges);
 	free(view);
-}
-
-static int driver_index(const struct lw_engine *engine, const char *name, size_t length)
-{
-	for (size_t i = 0; i < lw_drivers_count; i++)
-		if (engine->driver_on[i] && strlen(lw_drivers[i]->name) == length &&
-		    memcmp(lw_drivers[i]->name, name, length) == 0)
-			return (int)i;
-	return -1;
-}
-
-/* The first driver of ours among the peer's protocols, which are joined by commas. */
-static int choose_driver(const struct lw_engine *engine, const char *protocols)
-{
-	while (*protocols != '\0') {
-		size_t length = strcspn(protocols, ",");
-		int driver = driver_index(engine, protocols, length);
-
-		if (driver >= 0)
-			return driver;
-		protocols += length + (protocols[length] == ',');
-	}
-	return -1;
 }
 
 /* The view of our own segment: copies by the worker, else our own data port. NULL: no driver reaches ourselves, or no
@@ -63,14 +41,15 @@ static int choose_driver(const struct lw_engine *engine, const char *protocols)
 static struct lw_view *own_view(struct lw_engine *engine)
 {
 	struct lw_view *view = calloc(1, sizeof(*view));
-	int shm = driver_index(engine, "shm", 3), tcp = driver_index(engine, "tcp", 3);
+	int shm = lw_driver_index(engine, "shm", 3), tcp = lw_driver_index(engine, "tcp", 3);
 	struct lw_desc desc = {0};
 
 	if (view == NULL || (shm < 0 && tcp < 0)) {
 		free(view);
 		return NULL;
 	}
-	view->driver = (uint32_t)(shm >= 0 ? shm : tcp);
+	view->routes[0].driver = (uint32_t)(shm >= 0 ? shm : tcp);
+	view->route_count = 1;
 	if (shm >= 0)
 		return view;
 	view->tcp_version = 2;
@@ -144,12 +123,11 @@ int lw_segment_document(struct lw_engine *engine, char **json, size_t *size)
 	pthread_mutex_lock(&engine->lock);
 	count = lw_rangemap_count(atomic_load(&engine->memory));
 	ranges = malloc((count + 1) * sizeof(*ranges));
-	if (ranges != NULL)
-		lw_rangemap_list(atomic_load(&engine->memory), ranges, count);
-	pthread_mutex_unlock(&engine->lock);
 	desc.buffers = calloc(count + 1, sizeof(*desc.buffers));
 	if (ranges == NULL || desc.buffers == NULL)
-		goto out;
+		count = 0;
+	else
+		lw_rangemap_list(atomic_load(&engine->memory), ranges, count);
 	for (size_t i = 0; i < count; i++) {
 		struct lw_desc_buffer *buffer = &desc.buffers[desc.buffer_count];
 
@@ -158,9 +136,13 @@ int lw_segment_document(struct lw_engine *engine, char **json, size_t *size)
 		buffer->addr = ranges[i].addr;
 		buffer->length = ranges[i].end - ranges[i].addr;
 		buffer->access = ranges[i].access;
+		buffer->grant = lw_desc_grant(engine->buffers[ranges[i].tag].gen, ranges[i].tag);
 		memcpy(buffer->name, engine->name, strnlen(engine->name, sizeof(buffer->name) - 1));
 		desc.buffer_count++;
 	}
+	pthread_mutex_unlock(&engine->lock);
+	if (ranges == NULL || desc.buffers == NULL)
+		goto out;
 	error = lw_desc_encode(&desc, json, size);
 out:
 	free(ranges);
@@ -178,37 +160,26 @@ int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const 
 {
 	struct lw_view *view = calloc(1, sizeof(*view));
 	struct lw_range *ranges = malloc((desc->buffer_count + 1) * sizeof(*ranges));
-	int error = -ENOMEM, driver = choose_driver(engine, desc->protocol);
-	char why[160];
+	int error = -ENOMEM;
 
 	if (view == NULL || ranges == NULL) {
 		lw_fail(error, "no memory for the descriptor of %s", desc->name);
 		goto fail;
 	}
-	if (driver < 0) {
-		error = lw_fail(-ENOTSUP,
-				"%s offers \"%s\", and no driver of this engine speaks that; see the setting drivers",
-				desc->name, desc->protocol);
+	error = lw_routes_find(engine, desc, view);
+	if (error != 0)
 		goto fail;
-	}
-	if (lw_drivers[driver]->accepts != NULL) {
-		error = lw_drivers[driver]->accepts(engine->driver_context[driver], desc, why, sizeof(why));
-		if (error != 0) {
-			lw_fail(error, "%s %s", desc->name, why);
-			goto fail;
-		}
-	}
 	for (size_t i = 0; i < desc->buffer_count; i++)
 		ranges[i] = (struct lw_range){.addr = desc->buffers[i].addr,
 					      .end = desc->buffers[i].addr + desc->buffers[i].length,
-					      .access = desc->buffers[i].access};
+					      .access = desc->buffers[i].access,
+					      .tag = (uint32_t)i};
 	error = lw_rangemap_build(ranges, desc->buffer_count, &view->ranges);
 	if (error != 0) {
 		lw_fail(error == -EEXIST ? -EPROTO : error, "the descriptor of %s has overlapping buffers", desc->name);
 		error = error == -EEXIST ? -EPROTO : error;
 		goto fail;
 	}
-	view->driver = (uint32_t)driver;
 	view->tcp_options = desc->tcp_options;
 	view->incarnation = desc->incarnation;
 	view->tcp_version = desc->tcp_version;
@@ -220,6 +191,8 @@ int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const 
 	return 0;
 fail:
 	free(ranges);
+	if (view != NULL)
+		lw_routes_drop(view);
 	free(view);
 	return error;
 }
@@ -249,7 +222,7 @@ static struct lw_segment_slot *find_spare(struct lw_engine *engine)
 /* The same life of the same peer? A peer that does not say which life it lives is taken by its data port. */
 static bool same_peer(const struct lw_view *a, const struct lw_view *b)
 {
-	return a->incarnation == b->incarnation && a->driver == b->driver && a->tcp_options == b->tcp_options &&
+	return a->incarnation == b->incarnation && a->tcp_options == b->tcp_options &&
 	       (a->data.count == 0) == (b->data.count == 0) &&
 	       (a->data.count == 0 || lw_sockaddr_port(&a->data.addr[0]) == lw_sockaddr_port(&b->data.addr[0]));
 }
@@ -335,7 +308,7 @@ static int enter(struct lw_engine *engine, const char *name, const struct lw_add
 
 static int open_null(struct lw_engine *engine, lw_segment_t *out)
 {
-	int driver = driver_index(engine, "null", 4);
+	int driver = lw_driver_index(engine, "null", 4);
 	struct lw_addrs nowhere = {0};
 	struct lw_view *view;
 
@@ -344,7 +317,8 @@ static int open_null(struct lw_engine *engine, lw_segment_t *out)
 	view = calloc(1, sizeof(*view));
 	if (view == NULL)
 		return lw_fail(-ENOMEM, "no memory for the segment " NULL_SEGMENT);
-	view->driver = (uint32_t)driver;
+	view->routes[0].driver = (uint32_t)driver;
+	view->route_count = 1;
 	view->everything = true;
 	return enter(engine, NULL_SEGMENT, &nowhere, view, out);
 }
@@ -409,8 +383,10 @@ static void left(struct lw_ctrl_job *job)
 	struct lw_segment_leave *leave = (struct lw_segment_leave *)(void *)job;
 	struct lw_engine *engine = leave->engine;
 	struct lw_segment_slot *slot = leave->slot;
-	struct lw_view *view;
+	struct lw_view *view = atomic_load(&slot->view);
 
+	if (view != NULL)
+		lw_routes_drop(view); /* now, not when another view is retired: files and mappings hang on it */
 	pthread_mutex_lock(&engine->lock);
 	view = atomic_exchange(&slot->view, NULL);
 	if (view != NULL)

@@ -100,6 +100,21 @@ static void put_buffers(FILE *to, const struct lw_desc *desc, const char *protoc
 	}
 }
 
+static void put_shm(FILE *to, const struct lw_desc *desc, const char *comma)
+{
+	const struct lw_desc_shm *shm = &desc->shm;
+	size_t i;
+
+	fprintf(to, "%s\"shm\":{\"fd\":%" PRId32 ",\"grants\":[", comma, shm->fd);
+	for (i = 0; i < desc->buffer_count; i++)
+		fprintf(to, "%s%" PRIu64, i == 0 ? "" : ",", desc->buffers[i].grant);
+	fputs("],\"host\":", to);
+	put_string(to, shm->host, strlen(shm->host));
+	fputs(",\"nonce\":", to);
+	put_string(to, shm->nonce, strlen(shm->nonce));
+	fprintf(to, ",\"pid\":%" PRIu32 "}", shm->pid);
+}
+
 static void put_ours(FILE *to, const struct lw_desc *desc)
 {
 	bool restricted = false;
@@ -108,7 +123,7 @@ static void put_ours(FILE *to, const struct lw_desc *desc)
 
 	for (i = 0; i < desc->buffer_count; i++)
 		restricted |= desc->buffers[i].access != LW_ACCESS_REMOTE;
-	if (!restricted && desc->incarnation == 0 && desc->tcp_options == 0)
+	if (!restricted && desc->incarnation == 0 && desc->tcp_options == 0 && desc->shm.pid == 0)
 		return;
 	fputs("\"lw\":{", to);
 	if (restricted) {
@@ -126,8 +141,12 @@ static void put_ours(FILE *to, const struct lw_desc *desc)
 		fprintf(to, "%s\"checksum\":true", comma);
 		comma = ",";
 	}
-	if (desc->incarnation != 0)
+	if (desc->incarnation != 0) {
 		fprintf(to, "%s\"incarnation\":\"%016" PRIx64 "\"", comma, desc->incarnation);
+		comma = ",";
+	}
+	if (desc->shm.pid != 0)
+		put_shm(to, desc, comma);
 	fputs("},", to);
 }
 
@@ -319,9 +338,51 @@ static bool is_kept(const cJSON *item, const char *protocol, size_t length)
 	       (strlen(own->valuestring) == length && memcmp(own->valuestring, protocol, length) == 0);
 }
 
+/* A text of ours in the document. */
+static bool get_text(const cJSON *item, char *out, size_t size)
+{
+	if (!cJSON_IsString(item) || strlen(item->valuestring) >= size || item->valuestring[0] == '\0' ||
+	    !lw_is_printable(item->valuestring))
+		return false;
+	memcpy(out, item->valuestring, strlen(item->valuestring) + 1);
+	return true;
+}
+
+static int read_shm(const cJSON *ours, struct lw_desc *desc, const struct lw_why *why)
+{
+	const cJSON *item = lw_json_field(ours, "shm");
+	struct lw_desc_shm *shm = &desc->shm;
+	uint64_t pid = 0, fd = 0;
+
+	if (item == NULL)
+		return 0;
+	if (!cJSON_IsObject(item) || !lw_json_integer(lw_json_field(item, "pid"), 1, INT32_MAX, &pid) ||
+	    !lw_json_integer(lw_json_field(item, "fd"), 0, INT32_MAX, &fd))
+		return lw_bad(why, "lw.shm is not an object with pid and fd");
+	if (!get_text(lw_json_field(item, "host"), shm->host, sizeof(shm->host)) ||
+	    !get_text(lw_json_field(item, "nonce"), shm->nonce, sizeof(shm->nonce)) || strlen(shm->nonce) != 32 ||
+	    strspn(shm->nonce, "0123456789abcdef") != 32)
+		return lw_bad(why, "lw.shm.host or lw.shm.nonce is missing, or no such text");
+	shm->pid = (uint32_t)pid;
+	shm->fd = (int32_t)fd;
+	return 0;
+}
+
+/* The number that lw.shm.grants has for one buffer. *grant is the element, or NULL if there is no list. */
+static int read_grant(const cJSON **grant, size_t at, uint64_t *out, const struct lw_why *why)
+{
+	if (*grant == NULL)
+		return 0;
+	if (!lw_json_integer(*grant, 0, LW_JSON_INTEGER_MAX, out))
+		return lw_bad(why, "lw.shm.grants[%zu] is not a whole number", at);
+	*grant = (*grant)->next;
+	return 0;
+}
+
 static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *desc, const struct lw_why *why)
 {
 	const cJSON *list = lw_json_field(root, "buffers"), *access = lw_json_field(ours, "access"), *item;
+	const cJSON *grant = lw_json_field(lw_json_field(ours, "shm"), "grants");
 	size_t count = 0, at = 0, protocol_length;
 	const char *protocol = chosen_protocol(desc->protocol, &protocol_length);
 	int ret;
@@ -336,6 +397,11 @@ static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *de
 			return lw_bad(why, "lw.access is not a list of %zu numbers, one a buffer", count);
 		access = access->child;
 	}
+	if (desc->shm.pid != 0) {
+		if (!cJSON_IsArray(grant) || (size_t)cJSON_GetArraySize(grant) != count)
+			return lw_bad(why, "lw.shm.grants is not a list of %zu numbers, one a buffer", count);
+		grant = grant->child;
+	}
 	if (count == 0)
 		return 0;
 	desc->buffers = calloc(count, sizeof(*desc->buffers));
@@ -349,6 +415,9 @@ static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *de
 		if (!cJSON_IsObject(item))
 			return lw_bad(why, "buffers[%zu] is not an object", at);
 		ret = read_access(&access, at, &buffer->access, why);
+		buffer->grant = 0;
+		if (ret == 0)
+			ret = read_grant(&grant, at, &buffer->grant, why);
 		if (ret == 0 && is_kept(item, protocol, protocol_length)) {
 			ret = read_buffer(item, at, buffer, why);
 			desc->buffer_count++;
@@ -419,6 +488,8 @@ static int read_document(const cJSON *root, struct lw_desc *desc, const struct l
 		ret = read_option(ours, "auth", LW_TCP_AUTH, desc, why);
 	if (ret == 0)
 		ret = read_option(ours, "checksum", LW_TCP_CHECKSUM, desc, why);
+	if (ret == 0)
+		ret = read_shm(ours, desc, why);
 	if (ret == 0)
 		ret = read_buffers(root, ours, desc, why);
 	if (ret == 0)

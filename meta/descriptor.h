@@ -4,8 +4,10 @@
  * The layout is that of Mooncake's classic Transfer Engine, single-protocol form:
  * {"buffers":[{"addr","length","name"}],"name", "protocol","tcp_data_port","tcp_proto_version","timestamp"}, keys
  * sorted, no blanks. What Lanewise adds stands under the one extra key "lw", which other readers ignore:
- * {"access":[one number a buffer],"auth":true,"checksum":true,"incarnation":"16 hex digits"}; access is left out when
- * every buffer is offered for reading and writing, auth and checksum when the data port asks for neither.
+ * {"access":[one number a buffer],"auth":true,"checksum":true,"incarnation":"16 hex digits","shm":{...}}; access is
+ * left out when every buffer is offered for reading and writing, auth and checksum when the data port asks for neither,
+ * shm when no process of the same host can reach the engine's memory. shm is
+ * {"fd","grants":[one number a buffer],"host","nonce":"32 hex digits","pid"}; drivers/shm/README.md says what for.
  */
 #ifndef LW_META_DESCRIPTOR_H
 #define LW_META_DESCRIPTOR_H
@@ -20,6 +22,21 @@ struct lw_desc_buffer {
 	uint64_t length;
 	uint32_t access; /* enum lw_access; a document that does not say offers LW_ACCESS_REMOTE */
 	char name[64];   /* for tcp the engine's name, cut; else a location */
+	uint64_t grant;  /* lw_desc_grant; 0: none is told */
+};
+
+/* The number of a buffer's slot in the engine, and which of the buffers that had it. slot is below 2^20. */
+static inline uint64_t lw_desc_grant(uint32_t gen, uint32_t slot)
+{
+	return (uint64_t)gen << 20 | slot;
+}
+
+/* How processes of the same host reach the memory without a socket. */
+struct lw_desc_shm {
+	uint32_t pid;   /* 0: they can't */
+	int32_t fd;     /* the process' descriptor of the memory that they meet in */
+	char host[128]; /* kernel and namespaces that pid and addresses belong to */
+	char nonce[33];
 };
 
 #define LW_TCP_CHECKSUM 1u
@@ -32,6 +49,7 @@ struct lw_desc {
 	uint8_t tcp_version;  /* 1 or 2 */
 	uint8_t tcp_options;  /* LW_TCP_CHECKSUM, LW_TCP_AUTH: what the data port asks of every connection */
 	uint64_t incarnation; /* 0: not a Lanewise engine */
+	struct lw_desc_shm shm;
 	size_t buffer_count;
 	struct lw_desc_buffer *buffers; /* as in the document (of several protocols: tcp's); owned by the descriptor */
 };

@@ -1,56 +1,151 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The driver's table, and what an engine shows to its peers. */
 #include "drivers/shm/shm.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
+#include "drivers/shm/lane.h"
 #include "lib/engine.h"
+#include "lib/log.h"
 
 #define CREDITS 1024u
-#define AT_ONCE (16u * 1024)     /* a request up to this is copied at once, if none is before it */
-#define PASS_BYTES (256u * 1024) /* copied in one pass, so that the worker's other lanes get their turn */
+#define SHUT_MS 5000 /* how long the end of an engine waits for peers that are inside its memory */
 
-/* A worker's lanes with slices that wait for their copy. */
-struct shm_worker {
-	TAILQ_HEAD(, shm_lane) busy; /* whose turn is next comes first */
-};
-
-struct shm_lane {
-	TAILQ_ENTRY(shm_lane) link;
-	struct lw_lane *lane;
-	struct lw_slice *next; /* first slice that is not copied completely; NULL: not in the busy list */
-	uint64_t copied;       /* bytes of next */
-};
-
-static struct shm_lane *own_of(struct lw_lane *lane)
+/* What other processes need: a kernel that lets processes reach each other at all, and a door. */
+static int open_door(struct shm_engine *shm, char *note, size_t note_size)
 {
-	return (struct shm_lane *)(void *)lane->own;
+	char why[100] = "no memory";
+	int error;
+
+	if (!shm->engine->config.shm_peers) {
+		snprintf(note, note_size, "inside the engine alone: shm_peers is off");
+		return 0;
+	}
+	error = shm_host(shm->host, sizeof(shm->host));
+	if (error == 0 && process_vm_readv(getpid(), NULL, 0, NULL, 0, 0) != 0)
+		error = -errno;
+	if (error != 0)
+		snprintf(why, sizeof(why), "%s",
+			 error == -EPERM || error == -ENOSYS ? "process_vm_readv is not allowed here"
+							     : strerror(-error));
+	else
+		error = door_open((uint32_t)shm->engine->config.max_buffers, &shm->door, why, sizeof(why));
+	if (error != 0) {
+		lw_log(LW_LOG_WARNING, "driver shm reaches no other process: %s", why);
+		snprintf(note, note_size, "inside the engine alone: %s", why);
+	}
+	return error == -ENOMEM ? error : 0;
 }
 
-static int shm_open(struct lw_engine *engine, void **context, char *why, size_t why_size)
+static int shm_open(struct lw_engine *engine, void **context, char *note, size_t note_size)
 {
-	(void)engine;
-	(void)why;
-	(void)why_size;
-	*context = NULL;
+	struct shm_engine *shm = calloc(1, sizeof(*shm));
+	int error;
+
+	if (shm == NULL) {
+		snprintf(note, note_size, "no memory");
+		return -ENOMEM;
+	}
+	atomic_init(&shm->refs, 1);
+	shm->engine = engine;
+	pthread_mutex_init(&shm->lock, NULL);
+	error = open_door(shm, note, note_size);
+	if (error != 0) {
+		shm_engine_drop(shm);
+		return error;
+	}
+	*context = shm;
 	return 0;
 }
 
 static void shm_close(void *context)
 {
-	(void)context;
+	shm_engine_drop(context);
+}
+
+/* The engine ends: as with unregistering, nobody is inside its memory afterwards. */
+static void shm_stop(void *context)
+{
+	struct shm_engine *shm = context;
+	char why[80];
+
+	if (shm->door == NULL)
+		return;
+	door_shut(shm->door);
+	if (door_settle(shm->door, lw_now_ns() + (uint64_t)SHUT_MS * 1000000, why, sizeof(why)) != 0)
+		lw_log(LW_LOG_WARNING, "engine %s closes although %s", shm->engine->name, why);
+}
+
+static void shm_describe(void *context, struct lw_desc *desc)
+{
+	const struct shm_engine *shm = context;
+
+	if (shm->door == NULL)
+		return;
+	desc->shm.pid = (uint32_t)getpid();
+	desc->shm.fd = shm->door->fd;
+	memcpy(desc->shm.host, shm->host, sizeof(desc->shm.host));
+	for (int i = 0; i < DOOR_NONCE; i++)
+		snprintf(desc->shm.nonce + 2 * i, 3, "%02x", shm->door->witness[i]);
+}
+
+static void shm_offer(void *context, uint32_t index, const struct lw_buffer_slot *buffer)
+{
+	const struct shm_engine *shm = context;
+
+	if (shm->door != NULL)
+		door_offer(shm->door, index, buffer->gen, buffer->access, buffer->addr, buffer->length);
+}
+
+static void shm_withdraw(void *context, uint32_t index)
+{
+	const struct shm_engine *shm = context;
+
+	if (shm->door != NULL)
+		door_withdraw(shm->door, index);
+}
+
+static void shm_areas(void *context)
+{
+	const struct shm_engine *shm = context;
+
+	if (shm->door == NULL)
+		return;
+	door_areas_begin(shm->door);
+	for (const struct lw_area *area = shm->engine->areas; area != NULL; area = area->next) {
+		struct door_area_copy copy = {
+			.addr = area->addr, .length = area->length, .inode = area->inode, .fd = area->fd};
+
+		door_areas_add(shm->door, &copy);
+	}
+	door_areas_end(shm->door);
+}
+
+static int shm_settle(void *context, uint64_t end_ns, char *why, size_t why_size)
+{
+	const struct shm_engine *shm = context;
+
+	return shm->door != NULL ? door_settle(shm->door, end_ns, why, why_size) : 0;
 }
 
 static int shm_worker_open(void *context, struct lw_worker *worker, void **worker_context)
 {
 	struct shm_worker *own = calloc(1, sizeof(*own));
+	struct shm_engine *shm = context;
 
-	(void)context;
-	(void)worker;
 	if (own == NULL)
 		return -ENOMEM;
+	own->shm = shm;
+	own->worker = worker;
+	own->stream_bytes = shm->engine->config.shm_stream_bytes;
+	if (own->stream_bytes == 0)
+		own->stream_bytes = UINT64_MAX;
 	TAILQ_INIT(&own->busy);
 	*worker_context = own;
 	return 0;
@@ -61,108 +156,17 @@ static void shm_worker_close(void *worker_context)
 	free(worker_context);
 }
 
-static int shm_lane_open(struct lw_lane *lane, const struct lw_view *view)
+static void shm_forked(void *worker_context)
 {
-	struct shm_lane *own = own_of(lane);
+	const struct shm_worker *own = worker_context;
 
-	(void)view;
-	own->lane = lane;
-	own->next = NULL;
-	lw_lane_up(lane);
-	return 0;
-}
-
-static void shm_lane_close(struct lw_lane *lane)
-{
-	struct shm_lane *own = own_of(lane);
-
-	struct shm_worker *worker = lane->worker->driver_context[lane->driver];
-
-	if (own->next != NULL)
-		TAILQ_REMOVE(&worker->busy, own, link);
-	own->next = NULL;
-}
-
-static void copy(uint8_t op, uint64_t local, uint64_t remote, uint64_t length)
-{
-	/* Both may be the same memory. */
-	if (op == LW_WRITE)
-		memmove((void *)(uintptr_t)remote, (void *)(uintptr_t)local, length);
-	else
-		memmove((void *)(uintptr_t)local, (void *)(uintptr_t)remote, length);
-}
-
-static bool shm_now(struct lw_lane *lane, uint8_t op, uint64_t local, uint64_t remote, uint64_t length)
-{
-	if (length > AT_ONCE || own_of(lane)->next != NULL)
-		return false;
-	copy(op, local, remote, length);
-	return true;
-}
-
-static void shm_post(struct lw_lane *lane, struct lw_slice *slice)
-{
-	struct shm_worker *worker = lane->worker->driver_context[lane->driver];
-	struct shm_lane *own = own_of(lane);
-
-	if (own->next != NULL)
+	if (own->worker->index != 0)
 		return;
-	own->next = slice;
-	own->copied = 0;
-	lw_worker_want(lane->worker, lane->driver);
-	TAILQ_INSERT_TAIL(&worker->busy, own, link);
-}
-
-static void shm_flush(struct lw_lane *lane)
-{
-	(void)lane;
-}
-
-static bool shm_unpost(struct lw_lane *lane, struct lw_slice *slice)
-{
-	const struct shm_lane *own = own_of(lane);
-
-	return slice->started || slice == own->next ? false : true;
-}
-
-/* Copies for one lane; the bytes left of the budget. */
-static uint64_t work(struct shm_worker *worker, struct shm_lane *own, uint64_t budget)
-{
-	while (own->next != NULL && budget > 0) {
-		struct lw_slice *slice = own->next;
-		uint64_t left = slice->length - own->copied;
-		uint64_t here = left < budget ? left : budget;
-
-		slice->started = true;
-		copy(slice->op, slice->local + own->copied, slice->remote + own->copied, here);
-		own->copied += here;
-		budget -= here;
-		if (here < left)
-			break;
-		own->next = TAILQ_NEXT(slice, link);
-		own->copied = 0;
-		if (own->next == NULL)
-			TAILQ_REMOVE(&worker->busy, own, link);
-		lw_slice_done(own->lane, slice, LW_REASON_NONE);
-	}
-	return budget;
-}
-
-static bool shm_poll(void *worker_context)
-{
-	struct shm_worker *worker = worker_context;
-	uint64_t budget = PASS_BYTES;
-	struct shm_lane *own;
-
-	while (budget > 0 && (own = TAILQ_FIRST(&worker->busy)) != NULL) {
-		budget = work(worker, own, budget);
-		if (own->next == NULL)
-			continue;
-		/* The budget is used up: the others first in the next pass. */
-		TAILQ_REMOVE(&worker->busy, own, link);
-		TAILQ_INSERT_TAIL(&worker->busy, own, link);
-	}
-	return !TAILQ_EMPTY(&worker->busy);
+	if (own->shm->door != NULL)
+		close(own->shm->door->fd);
+	for (const struct shm_peer *peer = own->shm->peers; peer != NULL; peer = peer->next)
+		if (peer->pid_fd >= 0)
+			close(peer->pid_fd);
 }
 
 const struct lw_driver_ops lw_shm_ops = {
@@ -170,10 +174,21 @@ const struct lw_driver_ops lw_shm_ops = {
 	.name = "shm",
 	.lane_bytes = sizeof(struct shm_lane),
 	.credits = CREDITS,
+	.peer_cuts = 1,
+	.lanes = 1,
 	.open = shm_open,
 	.close = shm_close,
+	.stop = shm_stop,
+	.describe = shm_describe,
+	.reach = shm_reach,
+	.forget = shm_forget,
+	.offer = shm_offer,
+	.withdraw = shm_withdraw,
+	.areas = shm_areas,
+	.settle = shm_settle,
 	.worker_open = shm_worker_open,
 	.worker_close = shm_worker_close,
+	.forked = shm_forked,
 	.lane_open = shm_lane_open,
 	.lane_close = shm_lane_close,
 	.now = shm_now,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies by the worker, without a socket. This version reaches the engine's own segment (LW_SEGMENT_LOCAL). */
+/* Copies by the worker, without a socket: to the own segment, and to other engines of the host. */
 #ifndef LW_DRIVERS_SHM_H
 #define LW_DRIVERS_SHM_H
 

@@ -236,11 +236,28 @@ static bool tcp_peer_checks(const void *context, const struct lw_view *view)
 	return view->incarnation != 0 && view->tcp_version >= 2 && tcp->engine->config.tcp_proto >= 2;
 }
 
-static int tcp_accepts(void *context, const struct lw_desc *desc, char *why, size_t why_size)
+static bool speaks_tcp(const char *protocols)
+{
+	while (*protocols != '\0') {
+		size_t length = strcspn(protocols, ",");
+
+		if (length == 3 && memcmp(protocols, "tcp", 3) == 0)
+			return true;
+		protocols += length + (protocols[length] == ',');
+	}
+	return false;
+}
+
+static int tcp_reach(void *context, const struct lw_desc *desc, void **peer, char *why, size_t why_size)
 {
 	const struct tcp_engine *tcp = context;
 	uint8_t ours = tcp_options(tcp->engine);
 
+	*peer = NULL;
+	if (!speaks_tcp(desc->protocol)) {
+		snprintf(why, why_size, "does not speak tcp");
+		return -ENOTSUP;
+	}
 	if (desc->tcp_options == ours)
 		return 0;
 	snprintf(why, why_size, "uses %s, this engine %s; set tcp_checksum and tcp_secret alike",
@@ -426,8 +443,8 @@ const struct lw_driver_ops lw_tcp_ops = {
 	.start = tcp_start,
 	.stop = tcp_stop,
 	.describe = tcp_describe,
-	.accepts = tcp_accepts,
 	.peer_checks = tcp_peer_checks,
+	.reach = tcp_reach,
 	.worker_open = tcp_worker_open,
 	.worker_close = tcp_worker_close,
 	.forked = tcp_forked,

@@ -11,6 +11,7 @@
 
 #include "meta/descriptor.h"
 
+struct lw_buffer_slot;
 struct lw_engine;
 struct lw_lane;
 struct lw_slice;
@@ -25,6 +26,7 @@ struct lw_driver_ops {
 	size_t lane_bytes;  /* the driver's own part of a lane */
 	uint32_t credits;   /* slices on one lane at once */
 	uint32_t peer_cuts; /* not 0: a slice may not cross a seam between two of the peer's buffers */
+	uint32_t lanes;     /* of one worker to one peer; 0: as the setting tcp_lanes says */
 	/* Whether a peer like this one checks every range itself, says so when it refuses, and serves ranges over
 	 * several buffers: then it may be sent what it was not seen to offer. A worker's thread. May be NULL: it does
 	 * not. */
@@ -39,9 +41,22 @@ struct lw_driver_ops {
 	void (*stop)(void *context);
 	/* Adds what peers need to know to our descriptor. May be NULL. */
 	void (*describe)(void *context, struct lw_desc *desc);
-	/* Whether a peer with this descriptor can be reached: 0, or a negative errno and the reason in why. The thread
-	 * of lw_segment_open; does not block. May be NULL: all can. */
-	int (*accepts)(void *context, const struct lw_desc *desc, char *why, size_t why_size);
+	/* Whether a peer with this descriptor can be reached: 0, and what the driver wants to keep for it in *peer,
+	 * which forget gives back; -ENOTSUP it offers nothing for this driver; -EPROTONOSUPPORT it must not be reached
+	 * at all; another negative errno: not by this driver. why gets the reason. The thread of lw_segment_open; may
+	 * open files of this host, waits for nobody. Both may be NULL: the driver reaches no peers. */
+	int (*reach)(void *context, const struct lw_desc *desc, void **peer, char *why, size_t why_size);
+	/* Any thread, possibly after close. */
+	void (*forget)(void *peer);
+	/* For drivers with which peers reach our memory by themselves; all four may be NULL. A buffer's slot is offered
+	 * from now on, or is not any more: under the engine's lock, neither blocks. */
+	void (*offer)(void *context, uint32_t index, const struct lw_buffer_slot *buffer);
+	void (*withdraw)(void *context, uint32_t index);
+	/* engine->areas changed, which peers may map: under the engine's lock, before an area's memory goes. */
+	void (*areas)(void *context);
+	/* Waits, until end_ns at the latest, until no peer can still be inside a buffer that was withdrawn. 0, or
+	 * -EBUSY and who it is in why. The thread of lw_memory_unregister. */
+	int (*settle)(void *context, uint64_t end_ns, char *why, size_t why_size);
 	/* Per worker, before its thread starts and after it ended. Both may be NULL. */
 	int (*worker_open)(void *context, struct lw_worker *worker, void **worker_context);
 	void (*worker_close)(void *worker_context);

@@ -97,6 +97,8 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 		return;
 	}
 	lane->failures = 0;
+	if (!was_up && lw_path_fall_back(worker, path))
+		return;
 	/* A connection that served is made again at once; one that could not be made waits, longer each time. */
 	if (!was_up)
 		lane->backoff_ms = lane->backoff_ms == 0                   ? BACKOFF_MIN_MS

@@ -111,7 +111,7 @@ static struct lw_refresh *refresh_of(struct lw_worker *worker, const struct lw_p
 	return worker->engine->config.refresh ? worker->engine->segments[path->segment].refresh : NULL;
 }
 
-static const struct lw_view *view_of(struct lw_worker *worker, const struct lw_path *path)
+const struct lw_view *lw_path_view(struct lw_worker *worker, const struct lw_path *path)
 {
 	return atomic_load_explicit(&worker->engine->segments[path->segment].view, memory_order_acquire);
 }
@@ -163,7 +163,7 @@ static enum lw_reason look_up_both(struct lw_worker *worker, struct lw_path *pat
 				   uint64_t remote, uint64_t length)
 {
 	const struct lw_rangemap *own = atomic_load_explicit(&worker->engine->memory, memory_order_acquire);
-	const struct lw_view *view = view_of(worker, path);
+	const struct lw_view *view = lw_path_view(worker, path);
 
 	if (view == NULL)
 		return LW_REASON_SEGMENT_CLOSED;
@@ -317,17 +317,27 @@ static bool any_lane_in(const struct lw_path *path, enum lw_lane_state state)
 
 uint32_t lw_path_addresses(struct lw_worker *worker, const struct lw_path *path)
 {
-	const struct lw_view *view = view_of(worker, path);
+	const struct lw_view *view = lw_path_view(worker, path);
 
 	return view != NULL && view->data.count > 1 ? view->data.count : 1;
 }
 
+/* The route that the lanes are, or will be, of. A view that replaced another one may have fewer. */
+static const struct lw_route *route_of(struct lw_path *path, const struct lw_view *view)
+{
+	if (path->route >= view->route_count)
+		path->route = view->route_count - 1;
+	return &view->routes[path->route];
+}
+
 static void take_lanes(struct lw_worker *worker, struct lw_path *path, const struct lw_view *view)
 {
-	uint32_t want = (uint32_t)worker->engine->config.tcp_lanes;
+	uint32_t driver = route_of(path, view)->driver;
+	uint32_t want =
+		lw_drivers[driver]->lanes != 0 ? lw_drivers[driver]->lanes : (uint32_t)worker->engine->config.tcp_lanes;
 
 	while (path->lanes < want) {
-		struct lw_lane *lane = lw_worker_lane_take(worker, view->driver);
+		struct lw_lane *lane = lw_worker_lane_take(worker, driver);
 
 		if (lane == NULL)
 			break;
@@ -339,6 +349,27 @@ static void take_lanes(struct lw_worker *worker, struct lw_path *path, const str
 	}
 }
 
+bool lw_path_fall_back(struct lw_worker *worker, struct lw_path *path)
+{
+	const struct lw_view *view = lw_path_view(worker, path);
+	uint32_t next = 0;
+
+	if (view == NULL || path->dead != LW_REASON_NONE || path->lanes == 0 || any_lane_in(path, LW_LANE_UP) ||
+	    any_lane_in(path, LW_LANE_CONNECTING))
+		return false;
+	/* The one after ours; the first, if a new view does not have ours any more. */
+	for (uint32_t i = 0; i < view->route_count; i++)
+		if (view->routes[i].driver == path->lane[0]->driver)
+			next = i + 1;
+	if (next >= view->route_count)
+		return false;
+	path->route = next;
+	while (path->lanes > 0)
+		lw_worker_lane_give(worker, path->lane[--path->lanes]);
+	lw_path_activate(worker, path);
+	return true;
+}
+
 static bool is_shortage(int error)
 {
 	return error == -EMFILE || error == -ENFILE || error == -ENOBUFS || error == -ENOMEM || error == -EADDRNOTAVAIL;
@@ -347,7 +378,7 @@ static bool is_shortage(int error)
 /* Connects what is down and may be tried again. */
 static void connect_lanes(struct lw_worker *worker, struct lw_path *path)
 {
-	const struct lw_view *view = view_of(worker, path);
+	const struct lw_view *view = lw_path_view(worker, path);
 	int error;
 
 	if (view == NULL) {
@@ -356,6 +387,8 @@ static void connect_lanes(struct lw_worker *worker, struct lw_path *path)
 	}
 	if (path->lanes == 0)
 		take_lanes(worker, path, view);
+	if (path->lanes == 0)
+		lw_path_lane_lost(worker, path, LW_REASON_RESOURCES);
 	for (uint32_t i = 0; i < path->lanes; i++) {
 		struct lw_lane *lane = path->lane[i];
 
@@ -369,8 +402,6 @@ static void connect_lanes(struct lw_worker *worker, struct lw_path *path)
 					   : error == -EPROTONOSUPPORT ? LW_REASON_OPTIONS
 								       : LW_REASON_UNREACHABLE);
 	}
-	if (path->lanes == 0)
-		lw_path_lane_lost(worker, path, LW_REASON_RESOURCES);
 }
 
 void lw_path_lane_lost(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason)
@@ -408,7 +439,7 @@ static uint64_t slice_length(struct lw_worker *worker, const struct lw_path *pat
 		length = worker->engine->config.slice_bytes;
 	if (lane->ops->peer_cuts == 0 || (task->flags & LW_TASK_MISSED) != 0)
 		return length;
-	view = view_of(worker, path);
+	view = lw_path_view(worker, path);
 	map = path->segment == 0 ? atomic_load_explicit(&worker->engine->memory, memory_order_acquire) : view->ranges;
 	range = lw_rangemap_find(map, task->remote + cut);
 	/* Gone since the check: the peer will refuse it. */
@@ -421,11 +452,14 @@ static uint64_t slice_length(struct lw_worker *worker, const struct lw_path *pat
  * has to go in one piece. */
 static bool peer_checks(struct lw_worker *worker, const struct lw_path *path, const struct lw_task *task)
 {
-	const struct lw_view *view = view_of(worker, path);
+	const struct lw_view *view = lw_path_view(worker, path);
+	uint32_t driver;
 
-	return view != NULL && task->length <= worker->engine->config.slice_bytes &&
-	       lw_drivers[view->driver]->peer_checks != NULL &&
-	       lw_drivers[view->driver]->peer_checks(worker->engine->driver_context[view->driver], view);
+	if (view == NULL || task->length > worker->engine->config.slice_bytes || path->lanes == 0)
+		return false;
+	driver = path->lane[0]->driver;
+	return lw_drivers[driver]->peer_checks != NULL &&
+	       lw_drivers[driver]->peer_checks(worker->engine->driver_context[driver], view);
 }
 
 /* The head of a list points outside of what the peer offered when it was last asked. It may offer more by now. False:

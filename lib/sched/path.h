@@ -34,6 +34,7 @@ struct lw_path {
 	uint32_t segment; /* index of the slot */
 	uint32_t gen;     /* of the segment that it serves; 0: idle */
 	uint32_t lanes;
+	uint32_t route;        /* of the view's, which the lanes are of */
 	uint32_t inflight;     /* slices on its lanes */
 	uint32_t held;         /* slices in use */
 	struct lw_lane *quick; /* up, and its driver may move small requests at once; NULL: none */
@@ -85,6 +86,11 @@ void lw_path_tick(struct lw_worker *worker, struct lw_path *path);
 
 /* Addresses that a lane may try before the peer counts as unreachable; at least 1. */
 uint32_t lw_path_addresses(struct lw_worker *worker, const struct lw_path *path);
+/* No lane of this route could be made: the lanes are given back, and the next route's are taken when the path is
+ * pumped. False: there is no other route, or a lane is left. */
+bool lw_path_fall_back(struct lw_worker *worker, struct lw_path *path);
+/* What the worker knows of the segment now, for drivers: valid in this pass. NULL: it is closed. */
+const struct lw_view *lw_path_view(struct lw_worker *worker, const struct lw_path *path);
 /* A lane came up, went down, or has credit again: for lib/sched. */
 void lw_path_activate(struct lw_worker *worker, struct lw_path *path);
 /* No lane is left or coming: every task that waits ends with reason. */

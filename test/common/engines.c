@@ -17,9 +17,9 @@
 
 #define SETTINGS_MAX 32
 
-static const char *const base[] = {"eal=off",         "hugepages=off",   "max_batches=256",  "max_tasks=16384",
-				   "max_segments=64", "max_channels=32", "max_slices=1024",  "max_lanes=256",
-				   "port_min=20000",  "port_max=30000",  "tcp_max_served=64"};
+static const char *const base[] = {"eal=off",         "hugepages=off",   "max_batches=256",   "max_tasks=16384",
+				   "max_segments=64", "max_channels=32", "max_slices=1024",   "max_lanes=256",
+				   "port_min=20000",  "port_max=30000",  "tcp_max_served=64", "shm_peers=off"};
 #define BASE (sizeof(base) / sizeof(base[0]))
 
 int test_engine_try(const char *extra, const char *name, struct lw_engine **out)

@@ -8,7 +8,8 @@
 
 #include <lanewise/lanewise.h>
 
-/* An open engine on 127.0.0.1 with workers as plain threads. extra holds "name=value" texts, separated by blanks; they
+/* An open engine on 127.0.0.1 with workers as plain threads, which reaches others over sockets unless extra says
+ * shm_peers=on. extra holds "name=value" texts, separated by blanks; they
  * win. Ends the test if it can't be opened. */
 struct lw_engine *test_engine(const char *extra);
 

@@ -18,13 +18,16 @@
 
 #include "common/bytes.h"
 #include "common/engines.h"
+#include "drivers/shm/peer.h"
 
 #define MIB ((size_t)1 << 20)
 #define AREA (10 * MIB)
 #define GUARD 64 /* bytes beside a range that must stay as they are */
 #define BATCH_MAX 1000
 
-enum place { PEER, OWN, NOWHERE };
+/* PEER: another engine. OUTSIDE: one that is reached as if it lived in another process; MAPPED: also with memory of
+ * lw_mem_alloc. */
+enum place { NOWHERE, OWN, PEER, OUTSIDE, MAPPED };
 
 struct fixture {
 	const char *name;
@@ -39,6 +42,9 @@ static const struct fixture fixtures[] = {
 	{"tcp with checksums and a secret", "drivers=tcp tcp_checksum=on tcp_secret=shared", PEER, true},
 	{"tcp to itself", "drivers=tcp", OWN, true},
 	{"shm to itself", "drivers=shm,tcp", OWN, true},
+	{"shm to a peer in the process", "drivers=shm,tcp shm_peers=on", PEER, true},
+	{"shm by the kernel", "drivers=shm,tcp shm_peers=on", OUTSIDE, true},
+	{"shm to mapped memory", "drivers=shm,tcp shm_peers=on", MAPPED, true},
 	{"null", "drivers=null,tcp", NOWHERE, false},
 };
 #define FIXTURES (sizeof(fixtures) / sizeof(fixtures[0]))
@@ -60,18 +66,23 @@ static struct rig set_up(const struct fixture *fixture, const char *settings, co
 	struct rig rig = {.fixture = fixture};
 	char text[256];
 
+	shm_peers_outside = fixture->place >= OUTSIDE;
 	snprintf(text, sizeof(text), "%s %s", fixture->drivers, settings);
 	rig.engine = test_engine(text);
 	rig.target = rig.engine;
-	if (fixture->place == PEER) {
+	if (fixture->place >= PEER) {
 		snprintf(text, sizeof(text), "%s %s", fixture->drivers, target_settings);
 		rig.target = test_engine(text);
 	}
 	rig.local = test_map(AREA, NULL);
-	rig.remote = test_map(AREA, NULL);
+	rig.remote = NULL;
+	if (fixture->place != MAPPED)
+		rig.remote = test_map(AREA, NULL);
+	else if (lw_mem_alloc(rig.target, AREA, NULL, 0, (void **)&rig.remote) != 0)
+		fail_msg("no memory: %s", lw_last_error());
 	rig.local_id = test_register(rig.engine, rig.local, AREA, LW_ACCESS_LOCAL);
 	rig.remote_id = test_register(rig.target, rig.remote, AREA, LW_ACCESS_REMOTE);
-	if (fixture->place == PEER)
+	if (fixture->place >= PEER)
 		rig.segment = test_segment(rig.engine, rig.target);
 	else if (fixture->place == NOWHERE)
 		assert_int_equal(lw_segment_open(rig.engine, "null://", 0, &rig.segment), 0);
@@ -81,6 +92,14 @@ static struct rig set_up(const struct fixture *fixture, const char *settings, co
 	return rig;
 }
 
+static void drop_remote(const struct rig *rig)
+{
+	if (rig->fixture->place == MAPPED)
+		assert_int_equal(lw_mem_free(rig->target, rig->remote), 0);
+	else
+		test_unmap(rig->remote, AREA);
+}
+
 static void tear_down(struct rig *rig)
 {
 	assert_int_equal(lw_engine_close(rig->engine), 0);
@@ -88,7 +107,7 @@ static void tear_down(struct rig *rig)
 		assert_int_equal(lw_engine_close(rig->target), 0);
 	if (rig->local != NULL)
 		test_unmap(rig->local, AREA);
-	if (rig->remote != NULL)
+	if (rig->remote != NULL && rig->fixture->place != MAPPED) /* that went with the engine */
 		test_unmap(rig->remote, AREA);
 }
 
@@ -102,9 +121,19 @@ static bool without_bytes(const struct fixture *fixture)
 
 static bool not_a_peer(const struct fixture *fixture)
 {
-	if (fixture->place != PEER)
+	if (fixture->place < PEER)
 		print_message("skipped: %s has nobody who could be slow\n", fixture->name);
-	return fixture->place != PEER;
+	return fixture->place < PEER;
+}
+
+/* The same for what needs nothing of the target's worker while bytes move. */
+static bool cant_freeze(const struct fixture *fixture)
+{
+	if (fixture->place >= PEER && strstr(fixture->drivers, "shm") != NULL) {
+		print_message("skipped: %s does not wait for the target\n", fixture->name);
+		return true;
+	}
+	return not_a_peer(fixture);
 }
 
 static struct lw_request request(const struct rig *rig, enum lw_op op, size_t here, size_t there, size_t length)
@@ -458,7 +487,7 @@ static void test_remote_range_not_offered_refused_and_untouched(void **state)
 	test_register(rig.target, parts, 4096, LW_ACCESS_REMOTE_READ);
 	test_register(rig.target, parts + 4096, 4096, LW_ACCESS_REMOTE_WRITE);
 	test_register(rig.target, parts + 2 * 4096, 4096, LW_ACCESS_LOCAL);
-	if (rig.fixture->place == PEER) /* its new buffers are seen */
+	if (rig.fixture->place >= PEER) /* its new buffers are seen */
 		assert_int_equal(test_segment(rig.engine, rig.target), rig.segment);
 #define AT(addr, o, n)                                                                                                 \
 	((struct lw_request){.local = rig.local,                                                                       \
@@ -598,7 +627,7 @@ static void test_range_over_seams_of_both_sides_exact(void **state)
 		test_register(rig.engine, here + i * MIB, MIB, LW_ACCESS_LOCAL);
 		test_register(rig.target, there + i * MIB, MIB, LW_ACCESS_REMOTE);
 	}
-	if (fixture->place == PEER)
+	if (fixture->place >= PEER)
 		assert_int_equal(test_segment(rig.engine, rig.target), rig.segment);
 	for (int i = 0; i < 200; i++) {
 		size_t length = 1 + test_random(&seed) % (i < 20 ? 3 * MIB : 5000);
@@ -680,7 +709,7 @@ static void check_end(struct rig *rig, lw_batch_t batch, enum lw_op op, enum lw_
 
 static void test_cancel_while_target_is_frozen_ends_canceled(void **state)
 {
-	if (not_a_peer(*state))
+	if (cant_freeze(*state))
 		skip();
 	for (int op = 0; op < 2; op++) {
 		struct rig rig = set_up(*state, "", "poll=caller");
@@ -698,7 +727,7 @@ static void test_segment_cancel_while_target_is_frozen_ends_canceled(void **stat
 	struct rig rig;
 	lw_batch_t batch;
 
-	if (not_a_peer(*state))
+	if (cant_freeze(*state))
 		skip();
 	rig = set_up(*state, "tcp_lanes=4", "poll=caller");
 	batch = submit_frozen(&rig, LW_WRITE, 0);
@@ -709,7 +738,7 @@ static void test_segment_cancel_while_target_is_frozen_ends_canceled(void **stat
 
 static void test_deadline_while_target_is_frozen_times_out(void **state)
 {
-	if (not_a_peer(*state))
+	if (cant_freeze(*state))
 		skip();
 	for (int op = 0; op < 2; op++) {
 		struct rig rig = set_up(*state, "tcp_lanes=2", "poll=caller");
@@ -724,7 +753,7 @@ static void test_deadline_while_target_is_frozen_times_out(void **state)
 
 static void test_segment_close_while_target_is_frozen_ends_canceled(void **state)
 {
-	if (not_a_peer(*state))
+	if (cant_freeze(*state))
 		skip();
 	for (int op = 0; op < 2; op++) {
 		struct rig rig = set_up(*state, "", "poll=caller");
@@ -786,7 +815,7 @@ static void test_segment_close_at_once_everything_ends(void **state)
 		assert_int_equal(lw_batch_alloc(rig.channel, 1, 0, NULL, &batch), 0);
 		assert_int_equal(lw_submit(rig.channel, batch, requests, 1), -EBADF);
 		assert_int_equal(lw_batch_free(rig.engine, batch), 0);
-		if (fixture->place == PEER)
+		if (fixture->place >= PEER)
 			rig.segment = test_segment(rig.engine, rig.target);
 		else
 			assert_int_equal(lw_segment_open(rig.engine, "null://", 0, &rig.segment), 0);
@@ -866,7 +895,7 @@ static void unregister_in_storm(const struct fixture *fixture, int side)
 			test_unmap(rig->local, AREA);
 		} else {
 			assert_int_equal(lw_memory_unregister(rig->target, &rig->remote_id, 1, 0), 0);
-			test_unmap(rig->remote, AREA);
+			drop_remote(rig);
 		}
 		before = atomic_load(&state.failed);
 		TEST_EVENTUALLY(atomic_load(&state.failed) > before + 32 || atomic_load(&state.odd) != 0);
@@ -994,6 +1023,10 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	for (size_t f = 0; f < FIXTURES; f++) {
+		if (TEST_TSAN && fixtures[f].place >= OUTSIDE) {
+			print_message("skipped: ThreadSanitizer sees nothing of \"%s\"\n", fixtures[f].name);
+			continue;
+		}
 		for (size_t c = 0; c < CASES; c++, count++) {
 			snprintf(names[count], sizeof(names[count]), "%s: %s", fixtures[f].name, cases[c].name);
 			tests[count] = (struct CMUnitTest){.name = names[count],

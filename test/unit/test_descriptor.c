@@ -18,6 +18,7 @@
 #include "meta/descriptor.h"
 
 #define PORTS "\"tcp_data_port\":16231,\"tcp_proto_version\":2,\"timestamp\":\"2026-08-21 10:41:04.123456\""
+#define SHM_TEXTS "\"grants\":[],\"host\":\"h\",\"nonce\":\"0123456789abcdef0123456789abcdef\""
 #define HEAD "\"name\":\"n:1\",\"protocol\":\"tcp\"," PORTS
 #define BUF(addr, length) "{\"addr\":" addr ",\"length\":" length ",\"name\":\"n:1\"}"
 
@@ -161,6 +162,45 @@ static void test_encode_decode_full_segment_is_the_same(void **state)
 	free(text);
 }
 
+static void test_encode_decode_shared_memory_is_the_same(void **state)
+{
+	struct lw_desc_buffer buffers[2] = {
+		{.addr = 8192, .length = 4096, .access = LW_ACCESS_REMOTE, .name = "n", .grant = lw_desc_grant(1, 0)},
+		{.addr = 4096,
+		 .length = 1,
+		 .access = LW_ACCESS_REMOTE,
+		 .name = "n",
+		 .grant = lw_desc_grant(UINT32_MAX, (1u << 20) - 1)},
+	};
+	struct lw_desc desc = {.name = "n:1",
+			       .protocol = "tcp",
+			       .tcp_port = 1,
+			       .tcp_version = 2,
+			       .shm = {.pid = 4194304,
+				       .fd = 17,
+				       .host = "c0ffee pid:[4026531836] time:[4026531834]",
+				       .nonce = "0123456789abcdef0123456789abcdef"},
+			       .buffer_count = 2,
+			       .buffers = buffers};
+	struct lw_desc *read;
+	size_t length;
+	char *text;
+
+	(void)state;
+	assert_int_equal(lw_desc_encode(&desc, &text, &length), 0);
+	assert_non_null(
+		strstr(text, "\"lw\":{\"shm\":{\"fd\":17,\"grants\":[1048576,4503599627370495],\"host\":\"c0ffee "));
+	assert_non_null(strstr(text, ",\"pid\":4194304}},\"name\""));
+	read = decode(text);
+	assert_int_equal(read->shm.pid, desc.shm.pid);
+	assert_int_equal(read->shm.fd, desc.shm.fd);
+	assert_string_equal(read->shm.host, desc.shm.host);
+	assert_string_equal(read->shm.nonce, desc.shm.nonce);
+	assert_true(read->buffers[0].grant == buffers[0].grant && read->buffers[1].grant == buffers[1].grant);
+	lw_desc_free(read);
+	free(text);
+}
+
 static void test_encode_decode_several_protocols_are_the_same(void **state)
 {
 	struct lw_desc_buffer buffer = {.addr = 4096, .length = 1, .access = LW_ACCESS_REMOTE, .name = "n:1"};
@@ -292,6 +332,21 @@ static const struct shape wrong[] = {
 	{"buffers that overlap by a byte", "{\"buffers\":[" BUF("8191", "4096") "," BUF("4096", "4096") "]," HEAD "}"},
 	{"a buffer inside another", "{\"buffers\":[" BUF("4096", "4096") "," BUF("5000", "1") "]," HEAD "}"},
 	{"lw a list", "{\"buffers\":[],\"lw\":[]," HEAD "}"},
+	{"shm no object", "{\"buffers\":[],\"lw\":{\"shm\":5}," HEAD "}"},
+	{"shm without pid", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3," SHM_TEXTS "}}," HEAD "}"},
+	{"shm pid 0", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":0," SHM_TEXTS "}}," HEAD "}"},
+	{"shm pid above int", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":2147483648," SHM_TEXTS "}}," HEAD "}"},
+	{"shm fd negative", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":-1,\"pid\":7," SHM_TEXTS "}}," HEAD "}"},
+	{"shm nonce short", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"grants\":[],\"host\":\"h\","
+			    "\"nonce\":\"00\"}}," HEAD "}"},
+	{"shm nonce no hex", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"grants\":[],\"host\":\"h\","
+			     "\"nonce\":\"0123456789abcdef0123456789abcdeX\"}}," HEAD "}"},
+	{"shm host missing", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"grants\":[],"
+			     "\"nonce\":\"0123456789abcdef0123456789abcdef\"}}," HEAD "}"},
+	{"shm grants too few",
+	 "{\"buffers\":[" BUF("4096", "1") "],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7," SHM_TEXTS "}}," HEAD "}"},
+	{"shm grants no list", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"grants\":{},\"host\":\"h\","
+			       "\"nonce\":\"0123456789abcdef0123456789abcdef\"}}," HEAD "}"},
 	{"incarnation a number", "{\"buffers\":[],\"lw\":{\"incarnation\":5}," HEAD "}"},
 	{"incarnation short", "{\"buffers\":[],\"lw\":{\"incarnation\":\"123\"}," HEAD "}"},
 	{"incarnation no hex", "{\"buffers\":[],\"lw\":{\"incarnation\":\"0x23456789abcdef\"}," HEAD "}"},
@@ -468,6 +523,7 @@ int main(void)
 		cmocka_unit_test(test_encode_plain_segment_has_the_reference_bytes),
 		cmocka_unit_test(test_encode_integers_above_doubles_are_exact),
 		cmocka_unit_test(test_encode_decode_full_segment_is_the_same),
+		cmocka_unit_test(test_encode_decode_shared_memory_is_the_same),
 		cmocka_unit_test(test_encode_decode_several_protocols_are_the_same),
 		cmocka_unit_test(test_decode_several_protocols_keeps_the_tcp_buffers),
 		cmocka_unit_test(test_decode_accepted_shapes_are_read),

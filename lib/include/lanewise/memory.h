@@ -62,6 +62,23 @@ struct lw_memory_info {
  * 0; -EINVAL NULL; -EBADF stale or foreign handle; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_memory_get(struct lw_engine *engine, lw_buffer_t buffer, struct lw_memory_info *out);
 
+/* Flags of lw_mem_alloc. */
+#define LW_MEM_SMALL_PAGES 1u /* no huge pages, even where some are free */
+
+/* Gives zeroed memory that engines in other processes of this host can map, so that what they read and write in it is
+ * one copy and no system call; else it is as good as any other memory. Register it, or parts of it, to offer it. size:
+ * bytes, 1 .. 2^47, rounded up to whole pages, which are taken at once: huge ones when the setting hugepages is on,
+ * enough are free and size is 2 MiB or more. location: "cpu:N" prefers NUMA node N; NULL or "*": anywhere. The memory
+ * is shared with children that are forked. It takes one descriptor. Any thread. Blocks while the kernel clears the
+ * pages. 0; -EINVAL NULL, size, unknown flags or location; -ENOMEM; -EMFILE, -ENFILE; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_mem_alloc(struct lw_engine *engine, size_t size, const char *location, uint32_t flags, void **out);
+
+/* Gives memory of lw_mem_alloc back: addr as it came from there. lw_engine_close does it for what is left. The kernel
+ * keeps the pages until the last peer that mapped them closes or reopens the segment. Any thread. Never blocks beyond a
+ * short table lock and the unmapping. 0; -EINVAL not from lw_mem_alloc of this engine, or freed already; -EBUSY a
+ * buffer in it is registered; -ESHUTDOWN; -EOWNERDEAD. */
+LW_API int lw_mem_free(struct lw_engine *engine, void *addr);
+
 #ifdef __cplusplus
 }
 #endif

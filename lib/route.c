@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The drivers that reach a peer, best first: what lw_view.routes holds. */
+#include <errno.h>
+#include <string.h>
+
+#include "lib/engine.h"
+#include "lib/error.h"
+#include "lib/log.h"
+#include "meta/descriptor.h"
+
+int lw_driver_index(const struct lw_engine *engine, const char *name, size_t length)
+{
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && strlen(lw_drivers[i]->name) == length &&
+		    memcmp(lw_drivers[i]->name, name, length) == 0)
+			return (int)i;
+	return -1;
+}
+
+void lw_routes_drop(struct lw_view *view)
+{
+	for (uint32_t i = 0; i < view->route_count; i++) {
+		const struct lw_driver_ops *ops = lw_drivers[view->routes[i].driver];
+
+		if (ops->forget != NULL && view->routes[i].peer != NULL)
+			ops->forget(view->routes[i].peer);
+		view->routes[i].peer = NULL;
+	}
+}
+
+/* Once a peer is enough, however often it is opened. */
+static bool was_told(struct lw_engine *engine, uint64_t incarnation)
+{
+	size_t at = incarnation % (sizeof(engine->told) / sizeof(engine->told[0]));
+
+	return atomic_exchange(&engine->told[at], incarnation) == incarnation;
+}
+
+int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, struct lw_view *view)
+{
+	const char *list = engine->config.drivers;
+
+	while (*list != '\0') {
+		size_t length = strcspn(list, ",");
+		int driver = lw_driver_index(engine, list, length);
+		void *peer = NULL;
+		char why[200] = "";
+		int error;
+
+		list += length + (list[length] == ',');
+		if (driver < 0 || lw_drivers[driver]->reach == NULL || view->route_count == LW_MAX_DRIVERS)
+			continue;
+		error = lw_drivers[driver]->reach(engine->driver_context[driver], desc, &peer, why, sizeof(why));
+		if (error == -EPROTONOSUPPORT) /* whatever else would reach it: it is set up not to be reached by us */
+			return lw_fail(error, "%s %s", desc->name, why);
+		if (error == 0)
+			view->routes[view->route_count++] = (struct lw_route){.driver = (uint32_t)driver, .peer = peer};
+		else if (error != -ENOTSUP && !was_told(engine, desc->incarnation))
+			lw_log(LW_LOG_WARNING, "%s is not reached by %s: %s", desc->name, lw_drivers[driver]->name,
+			       why);
+	}
+	if (view->route_count == 0)
+		return lw_fail(-ENOTSUP,
+			       "%s offers \"%s\", and no driver of this engine speaks that; see the setting drivers",
+			       desc->name, desc->protocol);
+	return 0;
+}
