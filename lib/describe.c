@@ -40,7 +40,7 @@ static int copy_known(struct lw_engine *engine, lw_segment_t segment, struct kno
 	snprintf(out->name, sizeof(out->name), "%s", slot->name);
 	out->handshake = slot->rpc;
 	if (view != NULL) {
-		out->driver = lw_drivers[view->driver]->name;
+		out->driver = lw_drivers[view->routes[0].driver]->name;
 		out->incarnation = view->incarnation;
 		out->data = view->data;
 	}

@@ -11,6 +11,8 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <inttypes.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -21,6 +23,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,6 +45,7 @@ static struct {
 	uint64_t length;
 	char settings[512];
 	char name[256];    /* of the engine; empty: the usual address */
+	bool alloc;        /* the memory is the engine's */
 	const char *parts; /* offered; NULL: all of the memory */
 	/* the stream */
 	pthread_t thread;
@@ -253,6 +257,24 @@ static void withdraw(uint64_t offset)
 	else
 		answer_error(error);
 }
+/* Slices that lanes of each driver carried. */
+static void drivers(void)
+{
+	static struct lw_lane_stats lanes[256];
+	uint64_t shm = 0, tcp = 0;
+	int count = lw_stats_lanes(own.engine, lanes, 256);
+
+	for (int i = 0; i < count && i < 256; i++) {
+		if (lanes[i].target != 0)
+			continue;
+		if (strcmp(lanes[i].driver, "shm") == 0)
+			shm += lanes[i].slices;
+		else
+			tcp += lanes[i].slices;
+	}
+	answer("drivers %" PRIu64 " %" PRIu64, shm, tcp);
+}
+
 static void begin(void);
 
 static void serve_line(const char *line)
@@ -296,6 +318,8 @@ static void serve_line(const char *line)
 		answer("streamed %llu %llu", atomic_load(&own.completed), atomic_load(&own.failed));
 	} else if (strncmp(line, "state", 5) == 0) {
 		state();
+	} else if (strncmp(line, "drivers", 7) == 0) {
+		drivers();
 	} else if (strncmp(line, "again", 5) == 0) {
 		stop_stream();
 		if (lw_engine_close(own.engine) != 0)
@@ -325,6 +349,8 @@ static void begin(void)
 {
 	if (test_engine_try(own.settings, own.name[0] != '\0' ? own.name : "127.0.0.1", &own.engine) != 0)
 		fail_msg("no engine: %s", lw_last_error());
+	if (own.alloc && lw_mem_alloc(own.engine, own.length, NULL, 0, (void **)&own.memory) != 0)
+		fail_msg("no memory: %s", lw_last_error());
 	if (own.parts != NULL && own.parts[0] != '\0')
 		offer_parts(own.parts);
 	else if (own.parts == NULL)
@@ -341,6 +367,22 @@ static void become(const char *uid)
 	if (setgroups(0, NULL) != 0 || setgid(user) != 0 || setuid(user) != 0 ||
 	    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)
 		fail_msg("can't become user %s: %s", uid, strerror(errno));
+}
+
+/* A sandbox that does not let processes into each other's memory. */
+static void deny(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+		fail_msg("no sandbox: %s", strerror(errno));
 }
 
 static void stay_on(const char *cpu)
@@ -387,6 +429,10 @@ bool peer_main(int argc, char **argv, int *status)
 			at = (void *)(uintptr_t)strtoull(argv[i] + 3, NULL, 0);
 		else if (strncmp(argv[i], "alarm=", 6) == 0)
 			ring_alarms(argv[i] + 6);
+		else if (strcmp(argv[i], "alloc=1") == 0)
+			own.alloc = true;
+		else if (strcmp(argv[i], "deny=1") == 0)
+			deny();
 		else if (strncmp(argv[i], "nice=", 5) == 0)
 			setpriority(PRIO_PROCESS, 0, atoi(argv[i] + 5));
 		else if (strncmp(argv[i], "link=", 5) == 0)
@@ -401,7 +447,8 @@ bool peer_main(int argc, char **argv, int *status)
 			fail_msg("too many options");
 	}
 	own.length = strtoull(argv[2], NULL, 0);
-	own.memory = test_map(own.length, at);
+	if (!own.alloc)
+		own.memory = test_map(own.length, at);
 	if (link_number != 0) {
 		test_net_join(link_number);
 		snprintf(own.name, sizeof(own.name), "10.99.%u.2", link_number);
@@ -416,7 +463,8 @@ bool peer_main(int argc, char **argv, int *status)
 	mask_alarms(SIG_UNBLOCK);
 	stop_stream();
 	*status = lw_engine_close(own.engine) == 0 ? 0 : 1;
-	test_unmap(own.memory, own.length);
+	if (!own.alloc)
+		test_unmap(own.memory, own.length);
 	return true;
 }
 

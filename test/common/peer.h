@@ -7,7 +7,8 @@
  *            memory), offer=OFFSET:LENGTH:ACCESS,... (several buffers, not all of the memory, or none), as=NAME (of the
  *            engine; 127.0.0.1 if none is given), alarm=MICROSECONDS (a
  *            signal so often, as long as a command is carried out), nice=N (how gladly it yields the CPU), link=N (a
- *            network of its own, see common/net.h)
+ *            network of its own, see common/net.h), alloc=1 (memory of lw_mem_alloc), deny=1 (a sandbox without
+ *            process_vm_readv and process_vm_writev)
  *   at start ready NAME ADDRESS BYTES
  *   fill OFFSET LENGTH SEED                                     -> ok
  *   sum OFFSET LENGTH                                           -> sum CRC-32
@@ -21,6 +22,7 @@
  *       DEPTH ranges side by side, one request over each at a time
  *   stop                                                        -> streamed COMPLETED FAILED
  *   state                                                       -> state FDS THREADS RSS_KIB NOTES LANES
+ *   drivers                                                     -> drivers SHM TCP; slices that its lanes carried
  *   again                                                       -> as at start; its engine ends, another one begins
  *   and what peer_meta.h lists
  *   anything that fails                                         -> error NUMBER sentence

@@ -101,10 +101,10 @@ def compact(document):
 class Peer:
     """An engine in a process of its own; see test/common/peer.h."""
 
-    def __init__(self, size, *options):
+    def __init__(self, size, *options, prefix=()):
         program = os.path.join(os.environ["LW_BUILD_DIR"], "test/sys/test_two_processes")
         self.process = subprocess.Popen(
-            [program, "peer", str(size), "drivers=tcp,null", *options],
+            [*prefix, program, "peer", str(size), "drivers=tcp,null", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
