@@ -105,7 +105,7 @@ static void put_shm(FILE *to, const struct lw_desc *desc, const char *comma)
 	const struct lw_desc_shm *shm = &desc->shm;
 	size_t i;
 
-	fprintf(to, "%s\"shm\":{\"fd\":%" PRId32 ",\"grants\":[", comma, shm->fd);
+	fprintf(to, "%s\"shm\":{\"changes\":%" PRIu64 ",\"fd\":%" PRId32 ",\"grants\":[", comma, shm->changes, shm->fd);
 	for (i = 0; i < desc->buffer_count; i++)
 		fprintf(to, "%s%" PRIu64, i == 0 ? "" : ",", desc->buffers[i].grant);
 	fputs("],\"host\":", to);
@@ -359,6 +359,8 @@ static int read_shm(const cJSON *ours, struct lw_desc *desc, const struct lw_why
 	if (!cJSON_IsObject(item) || !lw_json_integer(lw_json_field(item, "pid"), 1, INT32_MAX, &pid) ||
 	    !lw_json_integer(lw_json_field(item, "fd"), 0, INT32_MAX, &fd))
 		return lw_bad(why, "lw.shm is not an object with pid and fd");
+	if (!lw_json_integer(lw_json_field(item, "changes"), 0, LW_JSON_INTEGER_MAX, &shm->changes))
+		return lw_bad(why, "lw.shm.changes is missing, or not a whole number");
 	if (!get_text(lw_json_field(item, "host"), shm->host, sizeof(shm->host)) ||
 	    !get_text(lw_json_field(item, "nonce"), shm->nonce, sizeof(shm->nonce)) || strlen(shm->nonce) != 32 ||
 	    strspn(shm->nonce, "0123456789abcdef") != 32)

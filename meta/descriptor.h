@@ -7,7 +7,8 @@
  * {"access":[one number a buffer],"auth":true,"checksum":true,"incarnation":"16 hex digits","shm":{...}}; access is
  * left out when every buffer is offered for reading and writing, auth and checksum when the data port asks for neither,
  * shm when no process of the same host can reach the engine's memory. shm is
- * {"fd","grants":[one number a buffer],"host","nonce":"32 hex digits","pid"}; drivers/shm/README.md says what for.
+ * {"changes","fd","grants":[one number a buffer],"host","nonce":"32 hex digits","pid"}; drivers/shm/README.md says what
+ * for.
  */
 #ifndef LW_META_DESCRIPTOR_H
 #define LW_META_DESCRIPTOR_H
@@ -37,6 +38,7 @@ struct lw_desc_shm {
 	int32_t fd;     /* the process' descriptor of the memory that they meet in */
 	char host[128]; /* kernel and namespaces that pid and addresses belong to */
 	char nonce[33];
+	uint64_t changes; /* how often the offer had changed when the document was made */
 };
 
 #define LW_TCP_CHECKSUM 1u

@@ -61,6 +61,7 @@ struct door_page {
 	uint32_t heavy;   /* settle's fence is the lanes' too */
 	uint64_t witness; /* address in the process at which it shows the nonce again, in memory of its own */
 	alignas(64) _Atomic uint32_t closed;
+	_Atomic uint64_t changes; /* of what is offered, so far */
 	alignas(64) struct door_place place[DOOR_PLACES];
 	alignas(64) _Atomic uint64_t areas_version; /* odd: they are being changed */
 	_Atomic uint64_t area_count;
@@ -112,12 +113,20 @@ static inline void door_offer(struct door *door, uint32_t slot, uint32_t gen, ui
 	atomic_store_explicit(&grant->addr, addr, memory_order_relaxed);
 	atomic_store_explicit(&grant->end, addr + length, memory_order_relaxed);
 	atomic_store_explicit(&grant->word, (uint64_t)gen << 32 | access, memory_order_release);
+	atomic_fetch_add_explicit(&door->page->changes, 1, memory_order_release);
 }
 
 static inline void door_withdraw(struct door *door, uint32_t slot)
 {
 	if (slot < door->buffers)
 		atomic_store_explicit(&door->page->grant[slot].word, 0, memory_order_seq_cst);
+	atomic_fetch_add_explicit(&door->page->changes, 1, memory_order_release);
+}
+
+/* How often what is offered has changed; a whole number that a descriptor can tell. */
+static inline uint64_t door_changes(const struct door *door)
+{
+	return atomic_load_explicit(&door->page->changes, memory_order_acquire) & ((UINT64_C(1) << 53) - 1);
 }
 
 /* One thread at a time: begins the list of areas anew, adds one, ends it. */

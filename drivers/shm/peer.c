@@ -354,6 +354,13 @@ static int same_host(const struct shm_engine *shm, const struct lw_desc_shm *des
 	return -EXDEV;
 }
 
+bool shm_offer_seen(const void *given)
+{
+	const struct shm_reach *reach = given;
+
+	return door_changes(reach->peer->door) == reach->changes;
+}
+
 int shm_reach(void *context, const struct lw_desc *desc, void **out, char *why, size_t why_size)
 {
 	struct shm_engine *shm = context;
@@ -392,6 +399,7 @@ int shm_reach(void *context, const struct lw_desc *desc, void **out, char *why, 
 		return -ENOMEM;
 	}
 	reach->peer = peer;
+	reach->changes = desc->shm.changes;
 	reach->grant_count = desc->buffer_count;
 	for (size_t i = 0; i < desc->buffer_count; i++)
 		reach->grants[i] = desc->buffers[i].grant;

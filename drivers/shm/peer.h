@@ -55,6 +55,7 @@ struct shm_reach {
 	struct shm_peer *peer;
 	struct shm_map **maps; /* by address */
 	size_t map_count;
+	uint64_t changes; /* of the offer, when it was as the view shows it */
 	size_t grant_count;
 	uint64_t grants[]; /* by position in the descriptor */
 };
@@ -65,6 +66,7 @@ extern bool shm_peers_outside;
 /* As in lw_driver_ops. */
 int shm_reach(void *context, const struct lw_desc *desc, void **out, char *why, size_t why_size);
 void shm_forget(void *given);
+bool shm_offer_seen(const void *given);
 
 /* Names the kernel and the namespaces. 0, -errno. */
 int shm_host(char *text, size_t size);

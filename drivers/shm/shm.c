@@ -90,6 +90,7 @@ static void shm_describe(void *context, struct lw_desc *desc)
 		return;
 	desc->shm.pid = (uint32_t)getpid();
 	desc->shm.fd = shm->door->fd;
+	desc->shm.changes = door_changes(shm->door); /* first: what is told after it may be newer, never older */
 	memcpy(desc->shm.host, shm->host, sizeof(desc->shm.host));
 	for (int i = 0; i < DOOR_NONCE; i++)
 		snprintf(desc->shm.nonce + 2 * i, 3, "%02x", shm->door->witness[i]);
@@ -181,6 +182,7 @@ const struct lw_driver_ops lw_shm_ops = {
 	.stop = shm_stop,
 	.describe = shm_describe,
 	.reach = shm_reach,
+	.offer_seen = shm_offer_seen,
 	.forget = shm_forget,
 	.offer = shm_offer,
 	.withdraw = shm_withdraw,

@@ -31,6 +31,9 @@ struct lw_driver_ops {
 	 * several buffers: then it may be sent what it was not seen to offer. A worker's thread. May be NULL: it does
 	 * not. */
 	bool (*peer_checks)(const void *context, const struct lw_view *view);
+	/* Whether the peer still offers just what it did when reach gave *peer: then what is outside of that is refused
+	 * without a question to it. A worker's thread. May be NULL: nobody can tell. */
+	bool (*offer_seen)(const void *peer);
 
 	/* lw_engine_open's and lw_engine_close's thread; may block briefly. note gets the reason of a failure; else it
 	 * may say which of several methods is used here. */

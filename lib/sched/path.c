@@ -462,6 +462,20 @@ static bool peer_checks(struct lw_worker *worker, const struct lw_path *path, co
 	       lw_drivers[driver]->peer_checks(worker->engine->driver_context[driver], view);
 }
 
+/* Whether what the view shows is all that the peer offers at this moment. */
+static bool offer_seen(struct lw_worker *worker, const struct lw_path *path)
+{
+	const struct lw_view *view = lw_path_view(worker, path);
+	const struct lw_route *route;
+
+	for (uint32_t i = 0; view != NULL && i < view->route_count; i++) {
+		route = &view->routes[i];
+		if (lw_drivers[route->driver]->offer_seen != NULL && route->peer != NULL)
+			return lw_drivers[route->driver]->offer_seen(route->peer);
+	}
+	return false;
+}
+
 /* The head of a list points outside of what the peer offered when it was last asked. It may offer more by now. False:
  * the head is the peer's to refuse. */
 static bool miss_head(struct lw_worker *worker, struct lw_path *path, struct lw_task_list *list)
@@ -523,7 +537,7 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_t
 
 	if ((task->flags & (LW_TASK_CHECKED | LW_TASK_FAILED)) == 0) {
 		reason = check_ranges(worker, path, task->op, task->local, task->remote, task->length);
-		if (reason == LW_REASON_REMOTE_RANGE && refresh_of(worker, path) != NULL) {
+		if (reason == LW_REASON_REMOTE_RANGE && refresh_of(worker, path) != NULL && !offer_seen(worker, path)) {
 			if (miss_head(worker, path, list))
 				return true;
 			reason = LW_REASON_NONE;

@@ -18,7 +18,7 @@
 #include "meta/descriptor.h"
 
 #define PORTS "\"tcp_data_port\":16231,\"tcp_proto_version\":2,\"timestamp\":\"2026-08-21 10:41:04.123456\""
-#define SHM_TEXTS "\"grants\":[],\"host\":\"h\",\"nonce\":\"0123456789abcdef0123456789abcdef\""
+#define SHM_TEXTS "\"changes\":0,\"grants\":[],\"host\":\"h\",\"nonce\":\"0123456789abcdef0123456789abcdef\""
 #define HEAD "\"name\":\"n:1\",\"protocol\":\"tcp\"," PORTS
 #define BUF(addr, length) "{\"addr\":" addr ",\"length\":" length ",\"name\":\"n:1\"}"
 
@@ -176,7 +176,8 @@ static void test_encode_decode_shared_memory_is_the_same(void **state)
 			       .protocol = "tcp",
 			       .tcp_port = 1,
 			       .tcp_version = 2,
-			       .shm = {.pid = 4194304,
+			       .shm = {.changes = 9,
+				       .pid = 4194304,
 				       .fd = 17,
 				       .host = "c0ffee pid:[4026531836] time:[4026531834]",
 				       .nonce = "0123456789abcdef0123456789abcdef"},
@@ -188,8 +189,9 @@ static void test_encode_decode_shared_memory_is_the_same(void **state)
 
 	(void)state;
 	assert_int_equal(lw_desc_encode(&desc, &text, &length), 0);
-	assert_non_null(
-		strstr(text, "\"lw\":{\"shm\":{\"fd\":17,\"grants\":[1048576,4503599627370495],\"host\":\"c0ffee "));
+	assert_non_null(strstr(
+		text,
+		"\"lw\":{\"shm\":{\"changes\":9,\"fd\":17,\"grants\":[1048576,4503599627370495],\"host\":\"c0ffee "));
 	assert_non_null(strstr(text, ",\"pid\":4194304}},\"name\""));
 	read = decode(text);
 	assert_int_equal(read->shm.pid, desc.shm.pid);
@@ -337,16 +339,21 @@ static const struct shape wrong[] = {
 	{"shm pid 0", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":0," SHM_TEXTS "}}," HEAD "}"},
 	{"shm pid above int", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":2147483648," SHM_TEXTS "}}," HEAD "}"},
 	{"shm fd negative", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":-1,\"pid\":7," SHM_TEXTS "}}," HEAD "}"},
-	{"shm nonce short", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"grants\":[],\"host\":\"h\","
-			    "\"nonce\":\"00\"}}," HEAD "}"},
-	{"shm nonce no hex", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"grants\":[],\"host\":\"h\","
-			     "\"nonce\":\"0123456789abcdef0123456789abcdeX\"}}," HEAD "}"},
-	{"shm host missing", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"grants\":[],"
+	{"shm changes missing", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"grants\":[],\"host\":\"h\","
+				"\"nonce\":\"0123456789abcdef0123456789abcdef\"}}," HEAD "}"},
+	{"shm nonce short",
+	 "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"changes\":0,\"grants\":[],\"host\":\"h\","
+	 "\"nonce\":\"00\"}}," HEAD "}"},
+	{"shm nonce no hex",
+	 "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"changes\":0,\"grants\":[],\"host\":\"h\","
+	 "\"nonce\":\"0123456789abcdef0123456789abcdeX\"}}," HEAD "}"},
+	{"shm host missing", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"changes\":0,\"grants\":[],"
 			     "\"nonce\":\"0123456789abcdef0123456789abcdef\"}}," HEAD "}"},
 	{"shm grants too few",
 	 "{\"buffers\":[" BUF("4096", "1") "],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7," SHM_TEXTS "}}," HEAD "}"},
-	{"shm grants no list", "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"grants\":{},\"host\":\"h\","
-			       "\"nonce\":\"0123456789abcdef0123456789abcdef\"}}," HEAD "}"},
+	{"shm grants no list",
+	 "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"changes\":0,\"grants\":{},\"host\":\"h\","
+	 "\"nonce\":\"0123456789abcdef0123456789abcdef\"}}," HEAD "}"},
 	{"incarnation a number", "{\"buffers\":[],\"lw\":{\"incarnation\":5}," HEAD "}"},
 	{"incarnation short", "{\"buffers\":[],\"lw\":{\"incarnation\":\"123\"}," HEAD "}"},
 	{"incarnation no hex", "{\"buffers\":[],\"lw\":{\"incarnation\":\"0x23456789abcdef\"}," HEAD "}"},
