@@ -96,7 +96,7 @@ static void test_data_of_either_version(void **state)
 /* b takes back what a believes it offers: the refusal comes over the wire. */
 static void test_refusal(void **state)
 {
-	struct pair pair = open_pair("drivers=tcp idle_us=0");
+	struct pair pair = open_pair("drivers=tcp idle_us=0 refresh=off");
 
 	(void)state;
 	assert_int_equal(move(&pair, LW_READ, 0, 100).state, LW_COMPLETED);
