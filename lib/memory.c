@@ -69,7 +69,7 @@ static int check_buffer(const struct lw_memory *memory, size_t number)
 		return lw_fail(-EINVAL, "buffer %zu: the location is longer than %d bytes", number,
 			       LW_LOCATION_TEXT - 1);
 	if (lw_location_parse(memory->location, &location, why, sizeof(why)) != 0)
-		return lw_fail(-EINVAL, "buffer %zu: the location %s", number, why);
+		return lw_fail(-EINVAL, "buffer %zu: the location \"%s\" %s", number, memory->location, why);
 	return 0;
 }
 
@@ -514,41 +514,6 @@ int lw_memory_find(struct lw_engine *engine, const void *addr, lw_buffer_t *out)
 	else
 		error = lw_fail(-ENOENT, "no registered buffer contains %p", addr);
 	pthread_mutex_unlock(&engine->lock);
-	lw_engine_leave(engine);
-	return error;
-}
-
-int lw_memory_location(struct lw_engine *engine, lw_buffer_t buffer, uint64_t offset, char *text, size_t size)
-{
-	uint32_t index = (uint32_t)buffer & LW_HANDLE_INDEX_MASK;
-	struct lw_buffer_slot slot = {.gen = 0};
-	struct lw_location location;
-	char found[LW_LOCATION_TEXT], why[160];
-	int error;
-
-	if (text == NULL || size < LW_LOCATION_TEXT)
-		return lw_fail(-EINVAL, "text needs room for %d bytes", LW_LOCATION_TEXT);
-	error = lw_engine_enter(engine);
-	if (error != 0)
-		return error;
-	pthread_mutex_lock(&engine->lock);
-	if (((uint32_t)buffer >> LW_HANDLE_INDEX_BITS) == engine->tag && index < engine->buffers_used)
-		slot = engine->buffers[index];
-	pthread_mutex_unlock(&engine->lock);
-	if (slot.gen != (uint32_t)(buffer >> 32) || (slot.gen & 1) == 0)
-		error = lw_fail(-EBADF, "the buffer handle 0x%llx is stale, made up or another engine's",
-				(unsigned long long)buffer);
-	else if (offset >= slot.length)
-		error = lw_fail(-ERANGE, "offset %llu is outside of a buffer of %llu bytes", (unsigned long long)offset,
-				(unsigned long long)slot.length);
-	if (error == 0 && (slot.location[0] == '\0' || strcmp(slot.location, "*") == 0)) {
-		error = lw_location_of((const void *)(uintptr_t)slot.addr, slot.length, NULL, found, sizeof(found));
-		memcpy(slot.location, found, sizeof(slot.location));
-	}
-	if (error == 0)
-		error = lw_location_parse(slot.location, &location, why, sizeof(why));
-	if (error == 0)
-		lw_location_at(&location, slot.length, offset, text, size);
 	lw_engine_leave(engine);
 	return error;
 }

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/bytes.h"
 #include "common/engines.h"
 
 static char memory[8192];
@@ -46,6 +47,45 @@ static void test_lw_memory_get_gives_what_was_registered(void **state)
 	assert_int_equal(lw_engine_close(other), 0);
 	assert_int_equal(lw_engine_close(engine), 0);
 	assert_int_equal(lw_memory_get(engine, buffer, &info), -ESHUTDOWN);
+}
+
+static void test_lw_memory_location_said_found_and_by_part(void **state)
+{
+	static const char *const wrong[] = {"cpu:", "cpu:x", "gpu:1", "segments:4096:", "segments:x:0", "node 0"};
+	struct lw_engine *engine = test_engine(NULL);
+	struct lw_memory given[] = {
+		{.addr = memory, .length = 4096, .location = "cuda:1"},
+		{.addr = memory + 4096, .length = 4000, .location = "segments:4096:0,3"},
+	};
+	unsigned char *touched = test_map(8192, NULL);
+	char text[64], small[8];
+	lw_buffer_t ids[2], own;
+
+	(void)state;
+	memset(touched, 1, 8192);
+	assert_int_equal(lw_memory_register(engine, given, 2, ids), 0);
+	own = test_register(engine, touched, 8192, LW_ACCESS_LOCAL);
+	assert_int_equal(lw_memory_location(engine, ids[0], 4095, text, sizeof(text)), 0);
+	assert_string_equal(text, "cuda:1");
+	assert_int_equal(lw_memory_location(engine, ids[1], 1999, text, sizeof(text)), 0);
+	assert_string_equal(text, "cpu:0");
+	assert_int_equal(lw_memory_location(engine, ids[1], 2000, text, sizeof(text)), 0);
+	assert_string_equal(text, "cpu:3");
+	/* Where nobody tells, "*": but here the pages have been touched. */
+	assert_int_equal(lw_memory_location(engine, own, 0, text, sizeof(text)), 0);
+	assert_true(strncmp(text, "cpu:", 4) == 0 || strcmp(text, "*") == 0);
+	assert_int_equal(lw_memory_location(engine, ids[0], 4096, text, sizeof(text)), -ERANGE);
+	assert_int_equal(lw_memory_location(engine, ids[0] + 7, 0, text, sizeof(text)), -EBADF);
+	assert_int_equal(lw_memory_location(engine, ids[0], 0, small, sizeof(small)), -EINVAL);
+	assert_int_equal(lw_memory_location(NULL, ids[0], 0, text, sizeof(text)), -EINVAL);
+	assert_int_equal(lw_memory_unregister(engine, ids, 2, 0), 0);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		given[0].location = wrong[i];
+		assert_int_equal(lw_memory_register(engine, given, 1, ids), -EINVAL);
+		assert_non_null(strstr(lw_last_error(), wrong[i]));
+	}
+	assert_int_equal(lw_engine_close(engine), 0);
+	test_unmap(touched, 8192);
 }
 
 static void test_lw_segment_json_tells_own_and_others(void **state)
@@ -183,6 +223,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lw_memory_get_gives_what_was_registered),
+		cmocka_unit_test(test_lw_memory_location_said_found_and_by_part),
 		cmocka_unit_test(test_lw_segment_json_tells_own_and_others),
 		cmocka_unit_test(test_lw_topology_set_replaces_the_matrix_and_gives_it_up),
 		cmocka_unit_test(test_lw_log_line_goes_where_the_librarys_lines_go),
