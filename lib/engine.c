@@ -276,8 +276,10 @@ static int open_ctrl(struct lw_engine *engine)
 	engine->own.port = lw_ctrl_port(engine->ctrl);
 	for (uint32_t i = 0; i < engine->address.count; i++)
 		lw_sockaddr_set_port(&engine->address.addr[i], engine->own.port);
-	if (engine->name[0] == '\0' && lw_hostport_format(&engine->own, engine->name, sizeof(engine->name)) < 0)
+	if (lw_hostport_format(&engine->own, engine->where, sizeof(engine->where)) < 0)
 		return lw_fail(-EINVAL, "the engine's host name is too long");
+	if (engine->name[0] == '\0')
+		memcpy(engine->name, engine->where, sizeof(engine->name));
 	return 0;
 }
 

@@ -85,6 +85,7 @@ struct lw_buffer_slot {
 	uint64_t length;
 	char location[64];
 	bool revoking; /* not offered any more; a worker did not confirm yet */
+	bool late;     /* and the call that asked for it has given up */
 };
 
 struct lw_event_item {
@@ -107,6 +108,7 @@ struct lw_engine {
 	struct lw_config config;
 	char name[LW_NAME_MAX];
 	struct lw_hostport own;   /* what is announced: where our handshake port is */
+	char where[LW_NAME_MAX];  /* the same as text */
 	struct lw_addrs address;  /* where we listen; its port is that of the handshake */
 	struct lw_matrix *matrix; /* under the lock: that settings give; NULL: it is to be discovered */
 	bool matrix_set;          /* the same: by lw_topology_set */

@@ -11,6 +11,11 @@
 #include "lib/host.h"
 #include "meta/json.h"
 
+const char *lw_engine_address(const struct lw_engine *engine)
+{
+	return engine != NULL && atomic_load(&engine->state) == LW_ENGINE_OPEN ? engine->where : NULL;
+}
+
 int lw_engine_config_json(const struct lw_engine *engine, char **out)
 {
 	int error;

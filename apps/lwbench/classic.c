@@ -53,7 +53,7 @@ void classic_listening(const struct options *options, const struct lw_engine *en
 	bool p2p = metadata == NULL || strcmp(metadata, "P2PHANDSHAKE") == 0;
 
 	classic_log('I', "Transfer Engine RPC using %s, listening on %s", p2p ? "P2P handshake" : "new RPC mapping",
-		    lw_engine_name(engine));
+		    lw_engine_address(engine));
 }
 
 void classic_finish(const struct options *options, const struct row *row, bool failed, bool mismatch)

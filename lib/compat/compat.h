@@ -34,12 +34,12 @@ struct te_transport {
 struct te {
 	_Atomic uint32_t gen;               /* odd: there is an engine */
 	_Atomic(struct lw_engine *) engine; /* NULL: the slot is free */
-	bool p2p;                           /* no metadata store */
 	bool caller_driven;                 /* poll = caller */
 	bool tells_timeout;                 /* MC_SLICE_TIMEOUT is set */
 	_Atomic bool graceful;              /* enableGracefulShutdown */
 	uint32_t timeout_ms;                /* of requests; 0: the engine's setting, which somebody chose */
 	uint32_t submit_wait_ms;            /* for room in a ring */
+	uint64_t max_buffers;
 
 	/* For threads that can't have a channel of their own: they hold the lock while they use it. */
 	pthread_mutex_t shared_lock;

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
-
 #include "lib/compat/compat.h"
 
 #define SLOT_BITS 8 /* as many engines as the library has */
@@ -122,7 +120,6 @@ transfer_engine_t createTransferEngine(const char *metadata_conn_string, const c
 		te_fail(-1, "no memory for another engine");
 		goto close_engine;
 	}
-	te->p2p = strcmp(metadata_conn_string, "P2PHANDSHAKE") == 0;
 	te->graceful = false;
 	atomic_store(&te->transport_count, 0);
 	te_segments_init(te);
@@ -196,48 +193,25 @@ void te_channel_give(struct te_channel *channel)
 		pthread_mutex_unlock(channel->held);
 }
 
-/* The address and port of the own handshake. */
-static int handshake(struct te *te, char *text, size_t size)
-{
-	const char *found;
-	char *info_text;
-	cJSON *info;
-	int length = -1;
-
-	if (lw_engine_info_json(te->engine, &info_text) != 0)
-		return te_error(-ESHUTDOWN);
-	info = cJSON_Parse(info_text);
-	free(info_text);
-	found = cJSON_GetStringValue(cJSON_GetObjectItem(info, "handshake"));
-	if (found != NULL)
-		length = snprintf(text, size, "%s", found);
-	cJSON_Delete(info);
-	return te_fits(length, size);
-}
-
 int getLocalIpAndPort(transfer_engine_t engine, char *buf_out, size_t buf_len)
 {
 	struct te *te = te_of(engine);
-	const char *name;
+	const char *address;
 
 	if (te == NULL)
 		return TE_ERR_INVALID_ARGUMENT;
 	if (buf_out == NULL || buf_len == 0)
 		return te_fail(TE_ERR_INVALID_ARGUMENT, "there is no buffer for the address");
-	if (!te->p2p)
-		return handshake(te, buf_out, buf_len);
-	name = lw_engine_name(te->engine);
-	if (name == NULL)
+	address = lw_engine_address(te->engine);
+	if (address == NULL)
 		return te_fail(TE_ERR_INVALID_ARGUMENT, "the engine is being destroyed");
-	return te_fits(snprintf(buf_out, buf_len, "%s", name), buf_len);
+	return te_fits(snprintf(buf_out, buf_len, "%s", address), buf_len);
 }
 
 int getRpcPort(transfer_engine_t engine)
 {
 	struct te *te = te_of(engine);
-	char text[128];
+	const char *address = te != NULL ? lw_engine_address(te->engine) : NULL;
 
-	if (te == NULL || handshake(te, text, sizeof(text)) != 0 || strrchr(text, ':') == NULL)
-		return 0;
-	return atoi(strrchr(text, ':') + 1);
+	return address != NULL ? atoi(strrchr(address, ':') + 1) : 0;
 }

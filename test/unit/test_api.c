@@ -281,6 +281,8 @@ static void test_engine_functions_null_arguments_are_refused(void **state)
 	REFUSED(lw_engine_progress(at.engine), -EINVAL);
 	assert_null(lw_engine_name(NULL));
 	assert_non_null(strstr(lw_engine_name(at.engine), "127.0.0.1:"));
+	assert_null(lw_engine_address(NULL));
+	assert_string_equal(lw_engine_address(at.engine), lw_engine_name(at.engine)); /* without a store */
 	REFUSED(lw_engine_config_json(NULL, &json), -EINVAL);
 	REFUSED(lw_engine_config_json(at.engine, NULL), -EINVAL);
 	REFUSED(lw_engine_info_json(NULL, &json), -EINVAL);
@@ -989,6 +991,7 @@ static void test_every_call_after_close_says_so(void **state)
 	REFUSED(lw_engine_close(engine), -EINVAL);
 	REFUSED(lw_engine_progress(engine), -ESHUTDOWN);
 	assert_null(lw_engine_name(engine));
+	assert_null(lw_engine_address(engine));
 	REFUSED(lw_engine_config_json(engine, &json), -ESHUTDOWN);
 	REFUSED(lw_engine_info_json(engine, &json), -ESHUTDOWN);
 	REFUSED(lw_channel_self(engine, &out), -ESHUTDOWN);

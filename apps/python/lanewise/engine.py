@@ -205,7 +205,8 @@ def _close(handle):
 class Engine:
     """One engine, which peers open by its name. Leaving its with block, close(), or the end of the program ends it.
 
-    name: "host" or "host:port", the address that peers reach; the port is chosen anew. metadata: how peers are found.
+    name: "host" or "host:port", the address that peers reach; the port is chosen anew. metadata: how peers are found;
+    with the URL of a store the name is a key there, and any text. address: "host:port" of the own handshake port.
     settings: {name: value} as `lwinfo --config` lists them.
     """
 
@@ -228,7 +229,8 @@ class Engine:
         self.dropped = []  # batches that nobody holds any more, and that had not ended
         self._end = weakref.finalize(self, _close, self.handle)
         self.name = lib.QUICK.lw_engine_name(self.handle).decode()
-        self.port = int(self.name.rpartition(":")[2])
+        self.address = lib.QUICK.lw_engine_address(self.handle).decode()
+        self.port = int(self.address.rpartition(":")[2])
 
     def close(self):
         """Ends it; whatever is under way fails. Calls of other threads get errors."""

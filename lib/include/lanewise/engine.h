@@ -54,9 +54,13 @@ LW_API int lw_engine_close(struct lw_engine *engine);
  * -EINVAL NULL, or the engine has workers of its own; -ESHUTDOWN. */
 LW_API int lw_engine_progress(struct lw_engine *engine);
 
-/* Name under which peers open this engine's segment, "host:port" ("[v6]:port"). Valid until the engine is closed. Any
- * thread. Never blocks. NULL for a NULL or closed engine. */
+/* Name under which peers open this engine's segment: lw_engine_address, or with a metadata store the name that the
+ * engine was given. Valid until the engine is closed. Any thread. Never blocks. NULL for a NULL or closed engine. */
 LW_API const char *lw_engine_name(const struct lw_engine *engine);
+
+/* Where the engine's handshake port is, as peers are told: "host:port" ("[v6]:port"), the port that was chosen. Valid
+ * until the engine is closed. Any thread. Never blocks. NULL for a NULL or closed engine. */
+LW_API const char *lw_engine_address(const struct lw_engine *engine);
 
 /* The effective configuration as a JSON array of {"name","value","source","unit","default","min","max","help","live"};
  * source is one of default, file, env, code. The caller frees *out with free(). Any thread. 0, -EINVAL, -ENOMEM,
