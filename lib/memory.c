@@ -115,6 +115,7 @@ static uint32_t take_buffer(struct lw_engine *engine, const struct lw_memory *me
 	slot->addr = (uint64_t)(uintptr_t)memory->addr;
 	slot->length = memory->length;
 	slot->revoking = false;
+	slot->late = false;
 	memset(slot->location, 0, sizeof(slot->location));
 	if (memory->location != NULL)
 		memcpy(slot->location, memory->location, strnlen(memory->location, sizeof(slot->location) - 1));
@@ -388,11 +389,14 @@ static int leave_buffers(struct lw_engine *engine, const lw_buffer_t *ids, size_
 	if (error == 0)
 		error = settle(engine, start_ns + (uint64_t)timeout_ms * 1000000, timeout_ms);
 	pthread_mutex_lock(&engine->lock);
-	for (size_t i = 0; error == 0 && i < count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		uint32_t index = (uint32_t)ids[i] & LW_HANDLE_INDEX_MASK;
 
-		if (index < engine->buffers_used && engine->buffers[index].gen == (uint32_t)(ids[i] >> 32) &&
-		    engine->buffers[index].revoking) {
+		if (index >= engine->buffers_used || engine->buffers[index].gen != (uint32_t)(ids[i] >> 32) ||
+		    !engine->buffers[index].revoking)
+			continue;
+		engine->buffers[index].late = error != 0;
+		if (error == 0) {
 			engine->revoking--;
 			give_buffer(engine, index);
 		}
@@ -497,9 +501,22 @@ int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_
 	return error;
 }
 
+/* The buffer that contains addr, which an earlier call could not take out in its time. Under the lock. */
+static struct lw_buffer_slot *find_late(struct lw_engine *engine, uint64_t addr)
+{
+	for (uint32_t i = 0; engine->revoking != 0 && i < engine->buffers_used; i++) {
+		struct lw_buffer_slot *slot = &engine->buffers[i];
+
+		if (slot->revoking && slot->late && addr - slot->addr < slot->length)
+			return slot;
+	}
+	return NULL;
+}
+
 int lw_memory_find(struct lw_engine *engine, const void *addr, lw_buffer_t *out)
 {
 	const struct lw_range *range;
+	const struct lw_buffer_slot *slot;
 	int error;
 
 	if (out == NULL)
@@ -509,8 +526,9 @@ int lw_memory_find(struct lw_engine *engine, const void *addr, lw_buffer_t *out)
 		return error;
 	pthread_mutex_lock(&engine->lock);
 	range = lw_rangemap_find(atomic_load(&engine->memory), (uint64_t)(uintptr_t)addr);
-	if (range != NULL)
-		*out = lw_handle(engine->buffers[range->tag].gen, engine->tag, range->tag);
+	slot = range != NULL ? &engine->buffers[range->tag] : find_late(engine, (uint64_t)(uintptr_t)addr);
+	if (slot != NULL)
+		*out = lw_handle(slot->gen, engine->tag, (uint32_t)(slot - engine->buffers));
 	else
 		error = lw_fail(-ENOENT, "no registered buffer contains %p", addr);
 	pthread_mutex_unlock(&engine->lock);

@@ -288,7 +288,10 @@ static void test_unregister_beside_a_worker_that_stands_still_is_busy(void **sta
 		begin_ms = test_now_ms();
 		assert_int_equal(lw_memory_unregister(engine, &id, 1, 50), -EBUSY);
 		assert_in_range(test_now_ms() - begin_ms, 49, 2000);
-		assert_int_equal(lw_memory_find(engine, area + 1000, &found), -ENOENT);
+		/* Who does not have the handle any more finds it. */
+		assert_int_equal(lw_memory_find(engine, area + 1999, &found), 0);
+		assert_true(found == id);
+		assert_int_equal(lw_memory_find(engine, area + 2000, &found), -ENOENT);
 		assert_int_equal(lw_segment_ranges(engine, LW_SEGMENT_LOCAL, NULL, 0), 0);
 		assert_int_equal(try_register(engine, 1999, 10, &other), -EEXIST);
 		assert_int_equal(try_register(engine, 900, 1200, &other), -EEXIST);
@@ -296,6 +299,7 @@ static void test_unregister_beside_a_worker_that_stands_still_is_busy(void **sta
 	test_stall_end(&stall);
 	unregister(engine, id);
 	assert_int_equal(lw_memory_unregister(engine, &id, 1, 0), -EBADF);
+	assert_int_equal(lw_memory_find(engine, area + 1000, &found), -ENOENT);
 	assert_int_equal(try_register(engine, 900, 1200, &other), 0);
 	assert_int_equal(lw_engine_close(engine), 0);
 }

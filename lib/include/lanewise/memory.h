@@ -40,8 +40,8 @@ LW_API int lw_memory_register(struct lw_engine *engine, const struct lw_memory *
  * not offered any more, but must not be unmapped; call again); -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint32_t timeout_ms);
 
-/* Finds the buffer that contains addr. Any thread. Never blocks beyond a short table lock.
- * 0; -EINVAL NULL; -ENOENT none; -ESHUTDOWN; -EOWNERDEAD. */
+/* Finds the buffer that contains addr, be it one that lw_memory_unregister could not take back in its time (-EBUSY).
+ * Any thread. Never blocks beyond a short table lock. 0; -EINVAL NULL; -ENOENT none; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_memory_find(struct lw_engine *engine, const void *addr, lw_buffer_t *out);
 
 /* Where the byte at offset of a buffer lies, as a key of the priority matrix: "cpu:0", "cuda:1", of a buffer in parts
