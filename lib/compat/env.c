@@ -66,6 +66,8 @@ int te_settings(struct te *te)
 			continue;
 		if (strcmp(name, "timeout_ms") == 0 && strcmp(source, "default") == 0)
 			te->timeout_ms = (uint32_t)cJSON_GetNumberValue(value);
+		if (strcmp(name, "max_buffers") == 0)
+			te->max_buffers = (uint64_t)cJSON_GetNumberValue(value);
 		if (strcmp(name, "poll") == 0 && cJSON_IsString(value))
 			te->caller_driven = strcmp(value->valuestring, "caller") == 0;
 	}

@@ -8,12 +8,40 @@
 
 #define LET_GO_MS 30000 /* how long unregistering waits for the workers */
 
-/* As te_error, for a call that can fail at the store. */
+/* As te_error, for a call whose change the metadata store may refuse, or not answer. */
 static int memory_error(int error)
 {
 	int code = te_error(error);
 
-	return code == TE_ERR_SOCKET || code == TE_ERR_MALFORMED_JSON ? TE_ERR_METADATA : code;
+	switch (error) {
+	case -EHOSTUNREACH:
+	case -ENETUNREACH:
+	case -ECONNREFUSED:
+	case -ECONNRESET:
+	case -ETIMEDOUT:
+	case -EPROTO:
+	case -EACCES:
+	case -EIO:
+	case -ENOSPC:
+	case -EROFS:
+	case -EMSGSIZE:
+	case -EMFILE:
+	case -ESTALE:
+		return TE_ERR_METADATA;
+	default:
+		return code;
+	}
+}
+
+/* The same of registering count ranges, for which the engine itself may lack room. */
+static int register_error(struct te *te, int error, size_t count)
+{
+	struct lw_engine_stats stats = {.size = sizeof(stats)};
+
+	if (error == -ENOSPC && lw_stats_engine(te->engine, &stats) == 0 &&
+	    stats.live_buffers + count > te->max_buffers)
+		return te_error(error);
+	return memory_error(error);
 }
 
 /* A location is a hint: one that the engine has no room for is as good as none. */
@@ -37,7 +65,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length, con
 
 	if (te == NULL)
 		return TE_ERR_INVALID_ARGUMENT;
-	return memory_error(lw_memory_register(te->engine, &memory, 1, &id));
+	return register_error(te, lw_memory_register(te->engine, &memory, 1, &id), 1);
 }
 
 int registerLocalMemoryBatch(transfer_engine_t engine, buffer_entry_t *buffer_list, size_t buffer_len,
@@ -66,7 +94,7 @@ int registerLocalMemoryBatch(transfer_engine_t engine, buffer_entry_t *buffer_li
 		error = lw_memory_register(te->engine, list, buffer_len, ids);
 	free(list);
 	free(ids);
-	return memory_error(error);
+	return register_error(te, error, buffer_len);
 }
 
 /* The buffer that begins at addr. 0; -ENOENT. */

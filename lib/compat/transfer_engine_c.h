@@ -192,13 +192,15 @@ int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats, size_t *co
 
 /* Registers a range; remote_accessible 0: peers can't reach it. location: "cpu:0", "cuda:1", "*" or NULL (unknown).
  * 0; -1 length 0, addr NULL, wrap-around, no such engine; -7 overlaps a registered range; -302 too many buffers, no
- * memory. Blocks where a store has to be told. */
+ * memory; -200 the metadata store does not take it or does not answer: then nothing is registered. Blocks where a store
+ * has to be told, for at most the setting store_timeout_ms. */
 int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length, const char *location,
 			int remote_accessible);
 
 /* Takes back the range that begins at addr. After it nobody touches the memory; requests that use it end FAILED.
  * 0; -3 none begins there (0 before a transport is installed); -4 a worker did not let go in 30 s: the memory must not
- * be unmapped, call again; -1 no such engine. Blocks until every worker let go. */
+ * be unmapped, call again; -200 it was taken back, but the metadata store shows it still; -1 no such engine. Blocks
+ * until every worker let go, and for a store as registerLocalMemory. */
 int unregisterLocalMemory(transfer_engine_t engine, void *addr);
 
 /* All ranges or none, each reachable by peers. 0 (also for an empty list); codes as registerLocalMemory. */
@@ -213,8 +215,8 @@ int unregisterLocalMemoryBatch(transfer_engine_t engine, void **addr_list, size_
 /* Opens the segment of a name; leading '/' are ignored. The own name, once a transport is installed: 0. The same name:
  * the same id. Others get 1, 2, 3 ... in the order of first opening. The peer is asked each time (at most ten times a
  * second), so its buffers are as they are now, and a restarted peer is reached; a known peer that does not answer keeps
- * what was known of it. -1: no name, or it can't be reached and never was. Blocks for at most the setting
- * handshake_timeout_ms. */
+ * what was known of it. With a metadata store that is asked in the peer's place. -1: no name, or it can't be reached
+ * and never was. Blocks for at most the setting handshake_timeout_ms. */
 segment_id_t openSegment(transfer_engine_t engine, const char *segment_name);
 
 /* The same, and the peer is asked in any case. */

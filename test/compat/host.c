@@ -130,13 +130,14 @@ bool host_peer_main(int argc, char **argv, int *status)
 	char name[128];
 	size_t bytes;
 
-	if (argc != 3 || strcmp(argv[1], "peer") != 0)
+	if ((argc != 3 && argc != 5) || strcmp(argv[1], "peer") != 0)
 		return false;
 	*status = 1;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	bytes = strtoul(argv[2], NULL, 10);
 	memory = mmap(NULL, bytes + 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	engine = createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "127.0.0.1", 0, 1);
+	engine = createTransferEngine(argc == 5 ? argv[3] : "P2PHANDSHAKE", argc == 5 ? argv[4] : "127.0.0.1",
+				      "127.0.0.1", 0, 1);
 	if (memory == MAP_FAILED || engine == NULL)
 		return true;
 	memset(memory, 'p', bytes);
@@ -206,8 +207,13 @@ static pid_t spawn(const char *const *arguments, const char *const *variables, i
 
 void host_peer_start(struct host_peer *peer, size_t bytes)
 {
+	host_peer_start_in(peer, bytes, NULL, NULL);
+}
+
+void host_peer_start_in(struct host_peer *peer, size_t bytes, const char *metadata, const char *name)
+{
 	char size[24], line[256];
-	const char *const arguments[] = {"peer", "peer", size, NULL};
+	const char *const arguments[] = {"peer", "peer", size, metadata, name, NULL};
 	unsigned long long addr, secret;
 
 	snprintf(size, sizeof(size), "%zu", bytes);

@@ -75,6 +75,8 @@ struct host_peer {
 /* For the head of main: does the peer's work if the program was called for it. False: it was not. */
 bool host_peer_main(int argc, char **argv, int *status);
 void host_peer_start(struct host_peer *peer, size_t bytes);
+/* The same with a name in a metadata store ("PROGRAM peer BYTES URL NAME"); peer->name is its address all the same. */
+void host_peer_start_in(struct host_peer *peer, size_t bytes, const char *metadata, const char *name);
 const char *host_peer_ask(struct host_peer *peer, const char *line);
 /* Ends it by its input; by SIGKILL. */
 void host_peer_end(struct host_peer *peer);

@@ -42,6 +42,11 @@ def eventually(condition, seconds=PATIENCE):
     return True
 
 
+def missing(kind):
+    """What a kind of store needs and is not here."""
+    return [need for need in kind.needs if shutil.which(need) is None]
+
+
 def document(incarnation, text="x"):
     return f'{{"lw":{{"incarnation":"{incarnation:016x}"}},"text":"{text}"}}'
 
