@@ -107,6 +107,8 @@ static const char *const unused[] = {
 	"MC_RPC_PROTOCOL",
 	"MC_RPC_CLIENT_IO_THREADS",
 	"MC_TE_RPC_CLIENT_IO_THREADS",
+	/* The Python interface's: apps/python looks at it. */
+	"MC_TRANSFER_TIMEOUT",
 	/* Another program's: Midnight Commander sets them in its shells. */
 	"MC_SID",
 	"MC_TMPDIR",

@@ -278,6 +278,7 @@ static void test_environment_names_without_a_meaning_are_known(void **state)
 					 "MC_HANDSHAKE_CONNECT_TIMEOUT=3",
 					 "MC_TCP_ADMISSION_TIMEOUT_MS=100",
 					 "MC_STORE_CLUSTER_ID=x",
+					 "MC_TRANSFER_TIMEOUT=30",
 					 NULL};
 
 	(void)state;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The other side of a connector: a Python process with a TransferEngine and layers of memory, driven by lines of JSON.
 
-As a program (python_side.py LAYERS BYTES) it answers each line [method, arguments...] with one line, its result; Side is
+As a program (python_side.py LAYERS BYTES [METADATA NAME]) it answers each line [method, arguments...] with one line, its result; Side is
 how a test talks to it.
 """
 
@@ -19,9 +19,10 @@ PATIENCE = 20  # seconds that any answer may take
 class Side:
     """Such a process."""
 
-    def __init__(self, layers, size):
+    def __init__(self, layers, size, *store):
+        """store: the URL of a metadata store, and a name there."""
         self.process = subprocess.Popen(
-            [sys.executable, __file__, str(layers), str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__, str(layers), str(size), *store], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.session, self.layers = self.answer()
 
@@ -82,6 +83,11 @@ class Answers:
     def notes(self):
         return [(note.name, note.msg) for note in self.engine.get_notifies()]
 
+    def write(self, session, layer, remote, length):
+        """To somebody else, from the start of a layer."""
+        result = self.engine.transfer_sync_write(session, self.memory.addresses[layer], remote, length)
+        return [result, self.engine.last_error() if result else ""]
+
     def another(self, size):
         """The address of a layer that is registered now."""
         self.more.append(Memory(1, size))
@@ -100,10 +106,12 @@ def main():
 
     memory = Memory(int(sys.argv[1]), int(sys.argv[2]))
     engine = TransferEngine()
-    assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0, engine.last_error()
+    metadata, name = sys.argv[3:] or ("P2PHANDSHAKE", "127.0.0.1")
+    assert engine.initialize(name, metadata, "tcp", "") == 0, engine.last_error()
     assert engine.batch_register_memory(memory.addresses, [memory.size] * len(memory.addresses)) == 0
     answers = Answers(engine, memory)
-    print(json.dumps((f"127.0.0.1:{engine.get_rpc_port()}", memory.addresses)), flush=True)
+    session = name if sys.argv[3:] else f"127.0.0.1:{engine.get_rpc_port()}"
+    print(json.dumps((session, memory.addresses)), flush=True)
     for line in sys.stdin:
         method, *arguments = json.loads(line)
         print(json.dumps(getattr(answers, method)(*arguments)), flush=True)

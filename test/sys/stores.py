@@ -47,6 +47,26 @@ def missing(kind):
     return [need for need in kind.needs if shutil.which(need) is None]
 
 
+def run_all(script, kinds):
+    """A script's classes, {name: kind of store or None}, each in a process of its own (SCRIPT NAME), all at once, since
+    they wait for leases and time-outs most of the time. The exit status."""
+    left_out = {name: missing(kind) if kind else [] for name, kind in kinds.items()}
+    runs = {name: subprocess.Popen([sys.executable, script, name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True)
+            for name in kinds if not left_out[name]}  # fmt: skip
+    status = 0
+    for name, run in runs.items():
+        text, _ = run.communicate()
+        if run.returncode != 0:
+            status = 1
+            print(text)
+        print(f"{name}: {'failed' if run.returncode else text.strip().splitlines()[-1]}")
+    for name, needs in left_out.items():
+        if needs:
+            print(f"{name} is left out, since there is no {', '.join(needs)}")
+    return status
+
+
 def document(incarnation, text="x"):
     return f'{{"lw":{{"incarnation":"{incarnation:016x}"}},"text":"{text}"}}'
 

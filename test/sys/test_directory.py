@@ -13,7 +13,7 @@ import time
 import unittest
 import urllib.parse
 
-from stores import ENVIRONMENT, Etcd, Http, Lwmeta, Redis, eventually, free_port
+from stores import ENVIRONMENT, Etcd, Http, Lwmeta, Redis, eventually, free_port, run_all
 from wire import MIB, PROBE, RANDOM, Handshake, Peer, call, compact, frame
 
 os.environ.update(ENVIRONMENT)  # proxies that nobody answers at
@@ -562,29 +562,8 @@ class InHttp(StoredSuite, Case):
 CLASSES = (ByAsking, InEtcd, InRedis, InLwmeta, InHttp)
 
 
-def run_all():
-    """Each class in a process of its own, all at once, since they wait for leases and time-outs most of the time."""
-    missing = {case: [need for need in case.way_kind.kind.needs if not eventually(lambda: os.path.exists(need), 0) and
-               subprocess.run(["sh", "-c", f"command -v {need}"], capture_output=True, check=False).returncode]
-               for case in CLASSES if issubclass(case.way_kind, Stored)}  # fmt: skip
-    runs = {case: subprocess.Popen([sys.executable, __file__, case.__name__], stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True)
-            for case in CLASSES if not missing.get(case)}  # fmt: skip
-    status = 0
-    for case, run in runs.items():
-        text, _ = run.communicate()
-        if run.returncode != 0:
-            status = 1
-            print(text)
-        print(f"{case.__name__}: {'failed' if run.returncode else text.strip().splitlines()[-1]}")
-    for case, needs in missing.items():
-        if needs:
-            print(f"{case.__name__} is left out, since there is no {', '.join(needs)}")
-    return status
-
-
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         unittest.main(verbosity=1)
     else:
-        sys.exit(run_all())
+        sys.exit(run_all(__file__, {case.__name__: getattr(case.way_kind, "kind", None) for case in CLASSES}))

@@ -20,7 +20,8 @@ struct lw_engine_opts {
 	size_t size;
 	const char *name;        /* "host" or "host:port" under which peers reach this engine; NULL: the setting
 				    address, else the first routable address of this host, else 127.0.0.1. The port is
-				    chosen by the engine, one given here is not used: see lw_engine_name. */
+				    chosen by the engine, one given here is not used: see lw_engine_name. With a
+				    metadata store: its key there, any text without control characters. */
 	const char *metadata;    /* how peers are found; NULL: the setting "metadata", else "P2PHANDSHAKE" */
 	const char *config_file; /* lines "name = value", '#' begins a comment; NULL: the environment's LW_CONFIG, else
 				    none */

@@ -39,6 +39,11 @@ _CODES = {  # errno to the reference's error.h
     errno.ECONNRESET: -102,
     errno.EPROTO: -103,
 }
+_METADATA = -200
+_STORE_ERRORS = (  # how a metadata store fails, of calls that have nobody else to ask
+    errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ETIMEDOUT, errno.ECONNRESET, errno.EPROTO, errno.EACCES,
+    errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMSGSIZE, errno.EMFILE, errno.ESTALE,
+)  # fmt: skip
 
 
 class TransferOpcode(enum.IntEnum):
@@ -84,6 +89,7 @@ class TransferEngine:
 
     def __init__(self):
         self._engine = None
+        self._stored = False  # names of peers are keys in a metadata store, and not their addresses
         self._lock = threading.Lock()  # of the three tables; nothing waits under it
         self._peers = {}  # open segments by the name that the caller gave
         self._stale = set()  # names of those whose offer has to be asked anew
@@ -97,8 +103,8 @@ class TransferEngine:
     # Start
 
     def initialize(self, local_hostname, metadata_server, protocol, device_name):
-        """local_hostname is "host" or "host:port" (the port is chosen anew: get_rpc_port), metadata_server
-        "P2PHANDSHAKE" or the URL of a store, without a scheme etcd. Which ways are used is chosen by what both sides
+        """metadata_server is "P2PHANDSHAKE" or the URL of a store, without a scheme etcd; local_hostname "host" or
+        "host:port" (the port is chosen anew: get_rpc_port), with a store the name that peers find there. Which ways are used is chosen by what both sides
         have, so protocol decides nothing. device_name: HCAs that may be used, separated by commas; "": all. 0 or -1."""
         return self._initialize(local_hostname, _url("etcd", metadata_server), protocol, device_name)
 
@@ -119,6 +125,7 @@ class TransferEngine:
                 else:
                     settings["topology"] = matrix
             self._engine = Engine(local_hostname, metadata, settings)
+            self._stored = metadata != P2P
         except (OSError, ValueError, TypeError) as error:
             return self._fail("initialize", error)
         return 0
@@ -137,11 +144,12 @@ class TransferEngine:
         self.close()
 
     def get_rpc_port(self):
-        """The port of the name that peers use. -1 before initialize."""
+        """The port of the own handshake, with P2PHANDSHAKE that of the name that peers use. -1 before initialize."""
         return self._engine.port if self._engine else -1
 
     def get_session_id(self):
-        """The name that peers give as target_hostname, "host:port". Not in the reference."""
+        """The name that peers give as target_hostname: "host:port", with a store local_hostname. Not in the
+        reference."""
         return self._engine.name if self._engine else ""
 
     def last_error(self):
@@ -156,11 +164,13 @@ class TransferEngine:
     # Memory
 
     def register_memory(self, buffer_addr, capacity, location="*"):
-        """0; -7 it overlaps registered memory; -1 or another negative number."""
+        """0; -7 it overlaps registered memory; -200 the metadata store does not take it; -1 or another negative
+        number."""
         return self.batch_register_memory((buffer_addr,), (capacity,), location)
 
     def unregister_memory(self, buffer_addr):
-        """By the address that was registered. 0; -3 nothing is registered there; another negative number."""
+        """By the address that was registered. 0; -3 nothing is registered there; -200 it was taken back, but the metadata
+        store shows it still; another negative number."""
         return self.batch_unregister_memory((buffer_addr,))
 
     def batch_register_memory(self, buffer_addresses, capacities, location="*"):
@@ -175,7 +185,7 @@ class TransferEngine:
                 return 0
             handles = engine.register_words(addresses, lengths, lib.ACCESS_REMOTE, location)
         except (OSError, ValueError) as error:
-            return self._fail("register_memory", error, code=_code(error))
+            return self._fail("register_memory", error, code=self._memory_code(error, len(addresses)))
         with self._lock:
             self._buffers.update(zip(addresses, handles))
         return 0
@@ -200,8 +210,19 @@ class TransferEngine:
             if error.errno == errno.EBUSY:  # still in use: may be tried again
                 with self._lock:
                     self._buffers.update(handles)
-            result = result or self._fail("unregister_memory", error, code=_code(error))
+            result = result or self._fail("unregister_memory", error, code=self._memory_code(error, 0))
         return result
+
+    def _memory_code(self, error, count):
+        """As _code, of memory that a store has to be told of: count more buffers, for which the engine may lack room."""
+        number = getattr(error, "errno", None)
+        if not self._stored or number not in _STORE_ERRORS:
+            return _code(error)
+        if number == errno.ENOSPC and count:
+            most = int(self._engine.config()["max_buffers"]["value"])
+            if self._engine.stats()["live_buffers"] + count > most:
+                return _code(error)
+        return _METADATA
 
     def allocate_managed_buffer(self, length):
         """Registered memory of ours; its address, 0 when that failed. It ends with the engine at the latest."""
@@ -291,9 +312,7 @@ class TransferEngine:
         with _Waited(engine.submit(op, peer, buffers, offsets, lengths, limit_ms / 1000)) as batch:
             if batch.wait(limit_ms / 1000 + _MARGIN_S).state == lib.COMPLETED:
                 return
-            if "restarted" in batch.failed().values():
-                with self._lock:
-                    self._stale.add(name)
+            self._doubt(name, batch.failed().values())
             raise batch.error()
 
     # Transfers that are not
@@ -380,9 +399,7 @@ class TransferEngine:
             with _Waited(batch):
                 if batch.status().state != lib.COMPLETED:
                     failed = batch.failed().values()
-                    if "restarted" in failed:
-                        with self._lock:
-                            self._stale.add(batch.target)
+                    self._doubt(batch.target, failed)
                     result = -2 if "timeout" in failed else -1
                     raise batch.error()
         except OSError as error:
@@ -407,7 +424,18 @@ class TransferEngine:
         """0 the peer answers; a negative number."""
         try:
             self._ready()
-            self._peer(peer_server_name).probe()
+            peer = self._peer(peer_server_name)
+            try:
+                peer.probe()
+            except OSError:
+                if not self._stored:
+                    raise
+                with self._lock:
+                    self._stale.add(peer_server_name)
+                again = self._peer(peer_server_name)
+                if again is peer:
+                    raise
+                again.probe()  # it was started again, and is somewhere else now
         except (OSError, ValueError) as error:
             return self._fail("send_probe", error, peer_server_name, _code(error))
         return 0
@@ -450,11 +478,18 @@ class TransferEngine:
 
     def _peer(self, name):
         """The peer's segment, opened if it is not yet, or asked anew what it offers if that proved stale. Threads that
-        do so at once wait for nobody but the peer."""
+        do so at once wait for nobody but the peer. A store that does not answer is no reason to give up a peer that is
+        known."""
         peer = self._peers.get(name)
         if peer is not None and name not in self._stale:
             return peer
-        opened = self._ready().open(name)
+        try:
+            opened = self._ready().open(name)
+        except OSError as error:
+            if peer is None or not self._stored:
+                raise
+            self._tell("transfer", error)
+            return peer
         with self._lock:
             self._stale.discard(name)
             before = self._peers.get(name)
@@ -466,6 +501,14 @@ class TransferEngine:
             return opened
         (opened if same else before).close()
         return before if same else opened
+
+    def _doubt(self, name, reasons):
+        """Requests to it failed so: the next call asks anew where it is and what it offers, if that may have changed. In
+        a store the peer's next life has another address."""
+        again = ("restarted", "unreachable", "reset") if self._stored else ("restarted",)
+        if any(reason in again for reason in reasons):
+            with self._lock:
+                self._stale.add(name)
 
     def _forget(self, name):
         """The next call opens the peer anew; what is under way to it ends."""
