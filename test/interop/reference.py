@@ -8,6 +8,9 @@ import re
 import socket
 import struct
 import threading
+import urllib.error
+import urllib.parse
+import urllib.request
 
 from wire import METADATA, NOTIFY, OK, PROBE, REFUSED, Port, compact, connect, frame, header, take
 
@@ -67,9 +70,19 @@ def read_descriptor(text):
     return document
 
 
-def check_text(text, document):
+def read_contact(text):
+    """Where the handshake daemon of a name is: host and port."""
+    try:
+        document = _is(json.loads(text), dict, "rpc_meta")
+    except ValueError as error:
+        raise Rejected(str(error)) from None
+    return _is(document.get("ip_or_host_name"), str, "ip_or_host_name"), _whole(document.get("rpc_port"), UINT16, "rpc_port")
+
+
+def check_text(text, document, end="\n"):
     """Its writers' form: compact, keys sorted, one newline at the end."""
-    if text != compact(document) + "\n":
+    # It reads letters beyond ASCII as they are, and writes them escaped.
+    if text not in (compact(document) + end, json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + end):
         raise Rejected(f"this is not how it is written: {text!r}")
     stamp = document.get("timestamp", "")
     if not re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}", stamp):
@@ -166,9 +179,7 @@ class Reference:
         if not body.endswith("\n"):
             raise Rejected(f"no newline: {body!r}")
         if kind == METADATA:
-            document = read_descriptor(body)
-            check_text(body, document)
-            return self.descriptor()
+            return self._describe(body)
         request = _is(json.loads(body), dict, "the request")
         if kind == NOTIFY:
             self.notes.append((_is(request["name"], str, "name"), _is(request["notify_msg"], str, "notify_msg")))
@@ -178,6 +189,11 @@ class Reference:
         for key, like in NO_QUEUE_PAIRS.items():
             _is(request.get(key, like), type(like), key)
         return NO_QUEUE_PAIRS
+
+    def _describe(self, body):
+        document = read_descriptor(body)
+        check_text(body, document)
+        return self.descriptor()
 
     # The data port: one request after the other
 
@@ -206,13 +222,18 @@ class Reference:
 
     def handshake(self, name, kind, document):
         """The reply to a request of a connection of its own."""
-        with connect(int(name.rsplit(":", 1)[1])) as sock:
+        with connect(self.find(name)[1]) as sock:
             sock.settimeout(HANDSHAKE_S)
             sock.sendall(frame(kind, compact(document) + "\n"))
             length, back = struct.unpack("<QB", take(sock, 9))
             if back != kind:
                 raise Rejected(f"a reply of type {back} to type {kind}")
             return take(sock, length - 1).decode()
+
+    def find(self, name):
+        """Host and port of a name's handshake daemon."""
+        host, _, port = name.rpartition(":")
+        return host, int(port)
 
     def open(self, name):
         """Its descriptor, as it came, checked."""
@@ -243,6 +264,70 @@ class Reference:
                 if len(data) != size:
                     raise Rejected(f"{len(data)} bytes of {size}")
                 self.place(own, size)[:] = data
+
+
+class Stored(Reference):
+    """One that has its name in an HTTP store, with the reference's client: no lease, no owner, no second try."""
+
+    def __init__(self, url, name, ranges, version=2, cluster="", host="127.0.0.1"):
+        super().__init__(ranges, version)
+        self.url, self.host, self.port = url, host, int(self.name.rpartition(":")[2])
+        self.name = name
+        self.prefix = "mooncake/" + (cluster if cluster.endswith("/") or not cluster else cluster + "/")
+        self.contact = compact({"ip_or_host_name": host, "rpc_port": self.port})
+        self.ask("PUT", self.contact_key(name), self.contact)
+        self.publish()
+
+    def die(self):
+        """Without a word to the store."""
+        super().close()
+
+    def close(self):
+        super().close()
+        self.ask("DELETE", self.segment_key(self.name))
+        self.ask("DELETE", self.contact_key(self.name))
+
+    def contact_key(self, name):
+        return f"{self.prefix}rpc_meta/{name}"
+
+    def segment_key(self, name):
+        return f"{self.prefix}{name}" if "/" in name else f"{self.prefix}ram/{name}"
+
+    def ask(self, method, key, text=None):
+        """What the store answers. Rejected: any status but 200."""
+        request = urllib.request.Request(
+            f"{self.url}?key={urllib.parse.quote(key, safe='-._~')}", text.encode() if text is not None else None, method=method
+        )
+        if text is not None:
+            request.add_header("Content-Type", "application/json")
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=3) as answer:
+                body = answer.read().decode()
+                if answer.status != 200:
+                    raise Rejected(f"status {answer.status} to {method} of {key}")
+                return body
+        except urllib.error.HTTPError as error:
+            raise Rejected(f"status {error.code} to {method} of {key}") from None
+
+    def publish(self):
+        """At the start, and whenever its memory changes."""
+        self.ask("PUT", self.segment_key(self.name), compact(self.descriptor()))
+
+    def _describe(self, body):
+        self.problems.append(f"asked for its descriptor, which it has in the store: {body}")
+        return None
+
+    def find(self, name):
+        return read_contact(self.ask("GET", self.contact_key(name)))
+
+    def open(self, name):
+        text = self.ask("GET", self.segment_key(name))
+        document = read_descriptor(text)
+        check_text(text, document, text[len(text.rstrip("\n")) :][:1])
+        if document["name"] != name:
+            raise Rejected(f"the segment of {name} is called {document['name']}")
+        return document
 
 
 class _Kept:

@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs test_reference_stores.py.
+. test/common/python_env.sh
+exec timeout 100 "$python" test/interop/test_reference_stores.py
