@@ -275,7 +275,6 @@ void options_defaults(struct options *options, enum command command)
 {
 	memset(options, 0, sizeof(*options));
 	options->command = command;
-	options->listen = "127.0.0.1";
 	options->blocks[options->block_count++] = 65536;
 	options->buffer_bytes = UINT64_C(256) << 20;
 	options->seed = app_clock_ns() ^ (uint64_t)getpid() << 32;
@@ -336,5 +335,8 @@ int options_parse(struct options *out, int argc, char **argv)
 		fprintf(stderr, "lwbench: what is '%s'? Try lwbench --help\n", argv[1 + optind]);
 		return EXIT_USAGE;
 	}
+	/* An address alone is no name: in a metadata store all of a host's would have the same. */
+	if (!out->listen && !options_get(out, "address") && !options_set(out, "address", "127.0.0.1"))
+		return fail("too many settings");
 	return options_check(out);
 }

@@ -11,6 +11,7 @@ import threading
 import time
 import unittest
 
+from stores import ENVIRONMENT, Lwmeta, missing
 from wire import MIB, FakeTarget, main
 
 PROGRAM = os.path.join(os.environ["LW_BUILD_DIR"], "lwbench")
@@ -20,17 +21,17 @@ PREFIX = re.compile(r"^[IWE]\d{8} \d\d:\d\d:\d\d\.\d{6} +\d+ \S+:\d+\] \S")
 UNITS = {"GiB": 2**30, "Gb": 1e9 / 8, "MB": 1e6, "Kb": 1e3 / 8}
 
 
-def lwbench(*arguments, program=PROGRAM):
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=40, check=False)
+def lwbench(*arguments, program=PROGRAM, **more):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=40, check=False, **more)
     return done.returncode, done.stdout, done.stderr
 
 
 class Target:
     """A target of that command line, which prints where it listens."""
 
-    def __init__(self, *arguments, program=PROGRAM):
+    def __init__(self, *arguments, program=PROGRAM, how="P2P handshake", env=None):
         self.process = subprocess.Popen(
-            [program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
         )
         self.lines = []
         found = threading.Event()
@@ -39,7 +40,7 @@ class Target:
         def read():
             for line in self.process.stderr:
                 self.lines.append(line)
-                match = re.search(r"Transfer Engine RPC using P2P handshake, listening on (\S+)$", line)
+                match = re.search(rf"Transfer Engine RPC using {how}, listening on (\S+)$", line)
                 if match:
                     self.name = match[1]
                     found.set()
@@ -225,6 +226,64 @@ class Flags(unittest.TestCase):
     def test_interrupt_ends_a_target_in_order(self):
         target = Target("--mode=target", "--local_server_name=127.0.0.1", *SMALL)
         self.assertEqual(target.end(signal.SIGINT), 0)
+
+
+@unittest.skipIf(missing(Lwmeta), f"there is no {' and no '.join(missing(Lwmeta))}")
+class InAStore(unittest.TestCase):
+    """Names in a metadata store."""
+
+    ENV = dict(ENVIRONMENT, MC_TCP_BIND_ADDRESS="127.0.0.1", LW_STORE_TIMEOUT_MS="2000")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.store = Lwmeta()
+        cls.addClassCleanup(cls.store.close)
+        cls.server = f"--metadata_server={cls.store.url}"
+        cls.setting = f"metadata={cls.store.url}"
+
+    def test_flags_of_the_reference(self):
+        target = Target("--mode=target", "--local_server_name=node5", self.server, *SMALL, how="new RPC mapping", env=self.ENV)
+        try:
+            # The address, as the reference prints it, which the store has, too.
+            port = target.name.removeprefix("127.0.0.1:")
+            self.assertIn(f'"rpc_port":{port}', self.store.read("mooncake/rpc_meta/node5"))
+            for more in (["--operation=write"], ["--operation=read"], ["--validate"], ["--local_server_name=a/b"]):
+                status, _, err = lwbench("--segment_id=node5", self.server, *more, *SMALL, env=self.ENV)
+                self.assertEqual(status, 0, err)
+                self.assertEqual(len(LAST.findall(err)), 1, err)
+            status, _, err = lwbench("--segment_id=node6", self.server, *SMALL, env=self.ENV)
+            self.assertEqual(status, 1)
+            self.assertIn('knows no "node6"', err)
+            status, _, err = lwbench(f"--segment_id={target.name}", self.server, *SMALL, env=self.ENV)
+            self.assertEqual(status, 1, "an address is no name in a store")
+        finally:
+            self.assertEqual(target.end(), 0)
+        status, _, err = lwbench("--segment_id=node5", self.server, *SMALL, env=self.ENV)
+        self.assertEqual(status, 1)
+        status, _, err = lwbench("--segment_id=node5", "--metadata_server=http://127.0.0.1:1/metadata", *SMALL, env=self.ENV)
+        self.assertEqual(status, 1)
+        self.assertIn("http://127.0.0.1:1/metadata", err)
+
+    def test_own_command_line(self):
+        """With and without a name; both sides lie on this host, so an address alone is no name."""
+        small = ["--buffer-size", "1m", "--set", self.setting]
+        for named in ([], ["--listen", "node7"]):
+            target = subprocess.Popen([PROGRAM, "target", *small, *named], stdout=subprocess.PIPE, text=True, env=self.ENV)
+            try:
+                name = re.fullmatch(r"lwbench: target ready name=(\S+) addr=\S+ size=1048576\n", target.stdout.readline())[1]
+                self.assertRegex(name, "^node7$" if named else r"^127\.0\.0\.1:\d+$")
+                for more in ([], ["--validate"], ["--listen", "node8"]):
+                    status, out, err = lwbench("initiator", "--target", name, "--count", "800", "--block-size", "16k", *small, *more, env=self.ENV)
+                    self.assertEqual(status, 0, err)
+                    self.assertIn("write" if more != ["--validate"] else "validate", out)
+                status, _, err = lwbench("initiator", "--target", "nobody", "--count", "800", "--block-size", "16k", *small, env=self.ENV)
+                self.assertNotEqual(status, 0)
+                self.assertIn('knows no "nobody"', err)
+            finally:
+                target.terminate()
+                served, _ = target.communicate(timeout=20)
+            self.assertEqual(target.returncode, 0)
+            self.assertNotIn("served 0.000 GiB", served)
 
 
 if __name__ == "__main__":
