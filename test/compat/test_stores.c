@@ -124,13 +124,8 @@ static void test_getLocalIpAndPort_is_the_address_and_not_the_name(void **state)
 
 static void test_openSegment_finds_names_of_every_kind(void **state)
 {
-	static const char *const names[] = {"node6",
-					    "a/b",
-					    "10.0.0.5",
-					    "node 7 \"x\" %2F&=?#+",
-					    "n\xc3\xb6"
-					    "de",
-					    "x:y:z"};
+	static const char *const names[] = {"node6",       "a/b",  "10.0.0.5", "node 7 \"x\" %2F&=?#+",
+					    "n\303\266de", "x:y:z"};
 
 	(void)state;
 	assert_int_equal(openSegment(engine, "node5"), LOCAL_SEGMENT);
