@@ -25,6 +25,8 @@ LEASE = 2
 # A proxy that nobody answers at: who uses it fails.
 ENVIRONMENT = dict(os.environ, http_proxy="http://127.0.0.1:1", https_proxy="http://127.0.0.1:1")
 ENVIRONMENT.update(all_proxy="http://127.0.0.1:1", ALL_PROXY="http://127.0.0.1:1", HTTP_PROXY="http://127.0.0.1:1")
+# Of servers and their tools: a sanitizer's runtime is preloaded for Python's sake alone, and curl hangs with it.
+PLAIN = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 
 def free_port():
@@ -137,8 +139,9 @@ class Server:
 
     def start(self):
         self.process = subprocess.Popen(
-            self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder
-        )
+            self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder,
+            env=PLAIN,
+        )  # fmt: skip
         if not eventually(self.is_up):
             raise AssertionError(f"{self.command()[0]} does not start")
 
@@ -178,7 +181,7 @@ class Server:
         return True
 
     def run(self, *command, stdin=None):
-        return subprocess.run(command, input=stdin, capture_output=True, timeout=PATIENCE, check=True).stdout
+        return subprocess.run(command, input=stdin, capture_output=True, timeout=PATIENCE, check=True, env=PLAIN).stdout
 
 
 class Etcd(Server):
