@@ -21,8 +21,10 @@
 
 #define NAME_MAX_BYTES 65536u
 #define TEXT_MAX_BYTES 524288u
+#define OUTBOX_MAX_BYTES ((size_t)64 << 20) /* notes that wait for one peer */
 
-enum note_state { NOTE_WAITING, NOTE_DONE, NOTE_ABANDONED };
+/* Of a note that a caller waits for: WAITING -> SENDING -> DONE, and from the first two to ABANDONED by the caller. */
+enum note_state { NOTE_WAITING, NOTE_SENDING, NOTE_DONE, NOTE_ABANDONED };
 
 /* A note on its way out. */
 struct lw_pending_note {
@@ -31,9 +33,10 @@ struct lw_pending_note {
 	struct lw_engine *engine;
 	struct lw_addrs rpc;
 	char peer[LW_NAME_MAX];
-	char *body;
+	char *body; /* the control thread's, once it has claimed the note; until then the waiting caller's */
 	size_t size;
 	uint32_t timeout_ms;
+	uint64_t end_ns; /* waited: the caller has given it up then. Else: overdue, if the peer does not answer */
 	bool send;
 	bool waited; /* a caller sleeps on state; whoever comes second frees the note */
 	int result;
@@ -44,6 +47,7 @@ struct lw_pending_note {
 struct lw_outbox {
 	struct lw_outbox *next;
 	struct lw_pending_note *first, **last;
+	size_t bytes; /* of those that wait */
 };
 
 static void free_pending(struct lw_pending_note *note)
@@ -52,6 +56,18 @@ static void free_pending(struct lw_pending_note *note)
 	free(note);
 }
 
+/* The note is to be sent, or settled. False, and it is freed: its caller has given it up, and took the body. */
+static bool claim(struct lw_pending_note *note)
+{
+	uint32_t waiting = NOTE_WAITING;
+
+	if (!note->waited || atomic_compare_exchange_strong(&note->state, &waiting, NOTE_SENDING))
+		return true;
+	free(note);
+	return false;
+}
+
+/* Ends a note that was claimed. */
 static void settle(struct lw_pending_note *note, int result)
 {
 	static struct lw_log_limit limit;
@@ -85,6 +101,27 @@ static int read_answer(const char *body, size_t size)
 
 static void send_first(struct lw_engine *engine, struct lw_outbox *outbox);
 
+/* The peer does not answer: those whose time is over, or nearly (an eighth is left), are not sent any more. */
+static void drop_overdue(struct lw_outbox *outbox)
+{
+	struct lw_pending_note *note, **link = &outbox->first;
+	uint64_t now_ns = lw_now_ns();
+
+	while ((note = *link) != NULL) {
+		size_t size = note->size;
+
+		if (now_ns + (uint64_t)note->timeout_ms * 1000000 / 8 < note->end_ns) {
+			link = &note->next;
+			continue;
+		}
+		*link = note->next;
+		outbox->bytes -= size;
+		if (claim(note))
+			settle(note, -ETIMEDOUT);
+	}
+	outbox->last = link;
+}
+
 static void note_sent(void *arg, int result, const char *body, size_t size)
 {
 	struct lw_outbox *outbox = arg;
@@ -92,8 +129,23 @@ static void note_sent(void *arg, int result, const char *body, size_t size)
 	struct lw_engine *engine = note->engine;
 
 	outbox->first = note->next;
+	if (outbox->first == NULL)
+		outbox->last = &outbox->first;
+	outbox->bytes -= note->size;
 	settle(note, result != 0 ? result : read_answer(body, size));
+	if (result == -ETIMEDOUT)
+		drop_overdue(outbox);
 	send_first(engine, outbox);
+}
+
+/* Milliseconds that the first note may still take. */
+static uint32_t left_ms(const struct lw_pending_note *note)
+{
+	uint64_t now_ns = lw_now_ns();
+
+	if (!note->waited)
+		return note->timeout_ms;
+	return note->end_ns > now_ns ? (uint32_t)((note->end_ns - now_ns) / 1000000) + 1 : 1;
 }
 
 static void send_first(struct lw_engine *engine, struct lw_outbox *outbox)
@@ -101,14 +153,21 @@ static void send_first(struct lw_engine *engine, struct lw_outbox *outbox)
 	struct lw_outbox **link;
 
 	while (outbox->first != NULL) {
-		struct lw_pending_note *note = outbox->first;
-		int error = lw_ctrl_call_async(engine->ctrl, &note->rpc, LW_FRAME_NOTIFY, note->body, note->size,
-					       note->timeout_ms, note_sent, outbox);
+		struct lw_pending_note *note = outbox->first, *next = note->next;
+		size_t size = note->size;
+		int error;
 
-		if (error == 0)
-			return;
-		outbox->first = note->next;
-		settle(note, error);
+		if (claim(note)) {
+			error = lw_ctrl_call_async(engine->ctrl, &note->rpc, LW_FRAME_NOTIFY, note->body, note->size,
+						   left_ms(note), note_sent, outbox);
+			free(note->body); /* it was copied */
+			note->body = NULL;
+			if (error == 0)
+				return;
+			settle(note, error);
+		}
+		outbox->first = next;
+		outbox->bytes -= size;
 	}
 	for (link = &engine->outboxes; *link != outbox; link = &(*link)->next)
 		;
@@ -126,20 +185,30 @@ static void note_run(struct lw_ctrl_job *job)
 		free_pending(note);
 		return;
 	}
+	if (!note->waited)
+		note->end_ns = lw_now_ns() + (uint64_t)note->timeout_ms * 1000000;
 	for (outbox = engine->outboxes; outbox != NULL; outbox = outbox->next) {
-		if (strcmp(outbox->first->peer, note->peer) == 0) {
-			*outbox->last = note;
-			outbox->last = &note->next;
+		if (strcmp(outbox->first->peer, note->peer) != 0)
+			continue;
+		if (outbox->bytes + note->size > OUTBOX_MAX_BYTES) {
+			if (claim(note))
+				settle(note, -ENOBUFS);
 			return;
 		}
+		*outbox->last = note;
+		outbox->last = &note->next;
+		outbox->bytes += note->size;
+		return;
 	}
 	outbox = malloc(sizeof(*outbox));
 	if (outbox == NULL) {
-		settle(note, -ENOMEM);
+		if (claim(note))
+			settle(note, -ENOMEM);
 		return;
 	}
 	outbox->first = note;
 	outbox->last = &note->next;
+	outbox->bytes = note->size;
 	outbox->next = engine->outboxes;
 	engine->outboxes = outbox;
 	send_first(engine, outbox);
@@ -193,6 +262,8 @@ int lw_notify(struct lw_engine *engine, lw_segment_t segment, const struct lw_no
 {
 	struct lw_pending_note *pending;
 	uint64_t end_ns;
+	uint32_t now;
+	char *body;
 	int error = check_note(note);
 
 	if (error != 0)
@@ -207,19 +278,26 @@ int lw_notify(struct lw_engine *engine, lw_segment_t segment, const struct lw_no
 		goto out;
 	pending->waited = true;
 	end_ns = lw_now_ns() + (uint64_t)timeout_ms * 1000000;
+	pending->end_ns = end_ns;
+	body = pending->body;
 	lw_ctrl_post(engine->ctrl, &pending->job);
-	while (atomic_load(&pending->state) == NOTE_WAITING) {
+	while ((now = atomic_load(&pending->state)) != NOTE_DONE) {
 		uint64_t now_ns = lw_now_ns();
 		uint64_t left_ns = end_ns > now_ns ? end_ns - now_ns : 0;
 		struct timespec pause = {.tv_sec = (time_t)(left_ns / 1000000000),
 					 .tv_nsec = (long)(left_ns % 1000000000)};
-		uint32_t waiting = NOTE_WAITING;
 
-		if (left_ns == 0 && atomic_compare_exchange_strong(&pending->state, &waiting, NOTE_ABANDONED)) {
+		if (left_ns == 0) {
+			uint32_t was = now;
+
+			if (!atomic_compare_exchange_strong(&pending->state, &was, NOTE_ABANDONED))
+				continue;
+			if (now == NOTE_WAITING)
+				free(body);
 			error = lw_fail(-ETIMEDOUT, "the note was not confirmed in %u ms", timeout_ms);
 			goto out;
 		}
-		syscall(SYS_futex, &pending->state, FUTEX_WAIT_PRIVATE, NOTE_WAITING, &pause, NULL, 0);
+		syscall(SYS_futex, &pending->state, FUTEX_WAIT_PRIVATE, now, &pause, NULL, 0);
 	}
 	error = pending->result;
 	if (error != 0)

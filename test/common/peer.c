@@ -611,6 +611,15 @@ void peer_end(struct peer *peer)
 		fail_msg("the peer ended with wait status 0x%x", (unsigned)status);
 }
 
+void peer_freeze(struct peer *peer)
+{
+	int status;
+
+	kill(peer->pid, SIGSTOP);
+	if (waitpid(peer->pid, &status, WUNTRACED) != peer->pid || !WIFSTOPPED(status))
+		fail_msg("peer %d can't be stopped", (int)peer->pid);
+}
+
 void peer_kill(struct peer *peer)
 {
 	kill(peer->pid, SIGKILL);

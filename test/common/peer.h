@@ -61,6 +61,8 @@ const char *peer_expect(struct peer *peer, const char *expected, const char *for
 	__attribute__((format(printf, 3, 4)));
 /* Ends its input and waits for its end, which must be in order. */
 void peer_end(struct peer *peer);
+/* SIGSTOP, and waits until all of its threads stand still. SIGCONT lets it go on. */
+void peer_freeze(struct peer *peer);
 /* SIGKILL, and waits. */
 void peer_kill(struct peer *peer);
 

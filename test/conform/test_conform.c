@@ -145,12 +145,18 @@ static struct lw_request request(const struct rig *rig, enum lw_op op, size_t he
 				   .op = (uint8_t)op};
 }
 
+/* The engine is given an array that is spoilt and freed as soon as it took it. */
 static lw_batch_t submit(const struct rig *rig, const struct lw_request *requests, uint32_t count)
 {
+	struct lw_request *copy = malloc(count * sizeof(*copy));
 	lw_batch_t batch;
 
+	assert_non_null(copy);
+	memcpy(copy, requests, count * sizeof(*copy));
 	assert_int_equal(lw_batch_alloc(rig->channel, count, 0, NULL, &batch), 0);
-	test_submit(rig->channel, batch, requests, count);
+	test_submit(rig->channel, batch, copy, count);
+	memset(copy, 0xff, count * sizeof(*copy));
+	free(copy);
 	return batch;
 }
 
@@ -329,6 +335,41 @@ static void test_submit_after_workers_slept_exact(void **state)
 		test_sleep_ms((uint32_t)(test_random(&seed) % 5));
 		check_one(&rig, i % 2 == 0 ? LW_WRITE : LW_READ, 1 + test_random(&seed) % 100000);
 	}
+	tear_down(&rig);
+}
+
+/* Nobody polls: the bytes arrive all the same, and whoever looks then for the first time sees the end of it. */
+static void test_submit_that_nobody_polls_is_done_at_the_first_look(void **state)
+{
+	enum { TASKS = 3 };
+	struct rig rig = set_up(*state, "", "");
+	struct lw_request list[TASKS];
+	struct lw_batch_status status;
+	struct lw_task_status task;
+	uint64_t bytes = 0;
+	lw_batch_t batch;
+
+	test_fill(rig.local, AREA, test_random(&seed));
+	for (size_t i = 0; i < TASKS; i++) {
+		size_t length = 1 + test_random(&seed) % (2 * MIB);
+
+		list[i] = request(&rig, LW_WRITE, i * 3 * MIB, i * 3 * MIB, length);
+		bytes += length;
+	}
+	settle(&rig);
+	batch = submit(&rig, list, TASKS);
+	test_sleep_ms(1000);
+	settle(&rig);
+	for (size_t i = 0; i < TASKS && rig.fixture->moves_bytes; i++)
+		assert_memory_equal(rig.local + i * 3 * MIB, rig.remote + i * 3 * MIB, list[i].length);
+	assert_int_equal(lw_batch_status(rig.engine, batch, &status), 0);
+	assert_int_equal(status.state, LW_COMPLETED);
+	assert_int_equal(status.bytes, bytes);
+	for (uint32_t i = 0; i < TASKS; i++) {
+		assert_int_equal(lw_task_status(rig.engine, batch, i, &task), 0);
+		assert_int_equal(task.bytes, list[i].length);
+	}
+	assert_int_equal(lw_batch_free(rig.engine, batch), 0);
 	tear_down(&rig);
 }
 
@@ -996,6 +1037,7 @@ int main(int argc, char **argv)
 		CASE(test_submit_in_short_slices_exact),
 		CASE(test_submit_with_busy_workers_exact),
 		CASE(test_submit_after_workers_slept_exact),
+		CASE(test_submit_that_nobody_polls_is_done_at_the_first_look),
 		CASE(test_submit_driven_by_caller_exact),
 		CASE(test_submit_from_threads_to_two_workers_complete),
 		CASE(test_submit_several_times_to_a_batch_counts_on),

@@ -20,10 +20,10 @@ struct lw_note {
 };
 
 /* Sends a note to the engine behind segment and waits for its answer. Any thread. Blocks for at most timeout_ms (0: the
- * setting handshake_timeout_ms); other peers' notes are not delayed.
- * 0 the peer has it; -ENOBUFS the peer's queue is full; -ENOTSUP nobody is there (null driver); -EHOSTUNREACH,
- * -ECONNREFUSED, -ETIMEDOUT, -EPROTO; -EMSGSIZE too long; -EILSEQ a NUL, see above; -EBADF; -EINVAL; -ENOMEM;
- * -ESHUTDOWN; -EOWNERDEAD. */
+ * setting handshake_timeout_ms); other peers' notes are not delayed. One that is given up before its turn is not sent.
+ * 0 the peer has it; -ENOBUFS the peer's queue is full, or 64 MiB of notes wait for this peer; -ENOTSUP nobody is there
+ * (null driver); -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT, -EPROTO; -EMSGSIZE too long; -EILSEQ a NUL, see above;
+ * -EBADF; -EINVAL; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_notify(struct lw_engine *engine, lw_segment_t segment, const struct lw_note *note, uint32_t timeout_ms);
 
 /* The same to the engine of that name, as found by a fresh look: the one that lives now. Errors of lw_segment_open,
@@ -31,8 +31,10 @@ LW_API int lw_notify(struct lw_engine *engine, lw_segment_t segment, const struc
 LW_API int lw_notify_name(struct lw_engine *engine, const char *name, const struct lw_note *note, uint32_t timeout_ms);
 
 /* lw_submit, and when every task of the batch COMPLETED the engine sends note to the segment of requests[0], once,
- * whether or not anybody polls. If a task does not complete, the note is dropped. One note a batch at a time. As
- * lw_submit, but allocates. Also: -EALREADY the batch has a note waiting; -EINVAL count is 0; note errors as lw_notify.
+ * whether or not anybody polls. If a task does not complete, the note is dropped; so it is, with a warning in the log,
+ * if the peer does not take it in handshake_timeout_ms, or 64 MiB of notes wait for this peer. One note a batch at a
+ * time. As lw_submit, but allocates. Also: -EALREADY the batch has a note waiting; -EINVAL count is 0; note errors as
+ * lw_notify.
  */
 LW_API int lw_submit_notify(struct lw_channel *channel, lw_batch_t batch, const struct lw_request *requests,
 			    size_t count, const struct lw_note *note);
