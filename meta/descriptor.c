@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -66,19 +67,22 @@ static const char *chosen_protocol(const char *joined, size_t *length)
 
 static void put_string(FILE *to, const char *text, size_t length)
 {
-	size_t i;
+	size_t i, plain = 0; /* from there on nothing needed an escape */
 
 	putc('"', to);
 	for (i = 0; i < length; i++) {
 		unsigned char c = (unsigned char)text[i];
 
-		if (c == '"' || c == '\\')
-			fprintf(to, "\\%c", c);
-		else if (c < 0x20)
+		if (c != '"' && c != '\\' && c >= 0x20)
+			continue;
+		fwrite(text + plain, 1, i - plain, to);
+		plain = i + 1;
+		if (c < 0x20)
 			fprintf(to, "\\u%04x", c);
 		else
-			putc(c, to);
+			fprintf(to, "\\%c", c);
 	}
+	fwrite(text + plain, 1, length - plain, to);
 	putc('"', to);
 }
 
@@ -188,6 +192,7 @@ int lw_desc_encode(const struct lw_desc *desc, char **text, size_t *length)
 
 	if (to == NULL)
 		return -ENOMEM;
+	__fsetlocking(to, FSETLOCKING_BYCALLER); /* ours alone */
 	if (several)
 		protocol = chosen_protocol(desc->protocol, &protocol_length);
 	fputs("{\"buffers\":[", to);
