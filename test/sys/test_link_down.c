@@ -224,6 +224,47 @@ static void test_device_of_the_peer_down_then_up_served_again(void **state)
 	outage("the peer's device down", 4000, NULL, "ip link set eth0 down", NULL, "ip link set eth0 up");
 }
 
+/* Requests side by side for a while; those that completed. */
+static uint32_t completed_in(uint32_t ms)
+{
+	uint64_t until_ms = test_now_ms() + ms;
+	uint32_t count = 0;
+
+	while (test_now_ms() < until_ms)
+		count += try_here(5000);
+	return count;
+}
+
+/* The link has a rate of its own, so that this does not measure the machine. */
+static void test_rate_after_an_outage_is_that_of_before(void **state)
+{
+	enum { WINDOW_MS = 2000, DOWN_MS = 5000, SETTLE_MS = 5000 };
+	uint32_t before, after, down = 0;
+	uint64_t begin_ms;
+
+	(void)state;
+	if (!test_net_can(0, "tc qdisc replace dev lw1 root tbf rate 80mbit burst 65536 latency 100ms") ||
+	    !test_net_can(rig.peer.pid, "tc qdisc replace dev eth0 root tbf rate 80mbit burst 65536 latency 100ms")) {
+		print_message("skipped: no tc with tbf\n");
+		skip();
+	}
+	completed_in(500);
+	before = completed_in(WINDOW_MS);
+	test_net_run(0, "ip link set lw1 down");
+	for (begin_ms = test_now_ms(); test_now_ms() - begin_ms < DOWN_MS;)
+		down += try_here(TIMEOUT_MS);
+	test_net_run(0, "ip link set lw1 up");
+	for (begin_ms = test_now_ms(); test_now_ms() - begin_ms < SETTLE_MS;)
+		try_here(TIMEOUT_MS);
+	after = completed_in(WINDOW_MS);
+	print_message("%u requests before, %u while the link was down, %u after\n", before, down, after);
+	assert_true(before > SIDE);
+	assert_true(after >= before * 9 / 10);
+	test_net_run(0, "tc qdisc del dev lw1 root");
+	test_net_run(rig.peer.pid, "tc qdisc del dev eth0 root");
+	check_stream();
+}
+
 /* Connections whose end never reached us are found out by the system's own probes. */
 static void test_after_all_outages_nothing_is_left(void **state)
 {
@@ -254,6 +295,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_packets_vanish_then_arrive_served_again),
 		cmocka_unit_test(test_own_device_down_then_up_served_again),
 		cmocka_unit_test(test_device_of_the_peer_down_then_up_served_again),
+		cmocka_unit_test(test_rate_after_an_outage_is_that_of_before),
 		cmocka_unit_test(test_after_all_outages_nothing_is_left),
 	};
 	int status;
