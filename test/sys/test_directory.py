@@ -460,6 +460,25 @@ class LeaseSuite(StoredSuite):
         self.assertTrue(eventually(lambda: self.way.holds("dying") is False, 4 * LEASE))
         self.fails(ENOENT, a.ask("open dying 3000"))
 
+    def test_keys_of_many_engines_killed_at_once_vanish_others_stay(self):
+        a, count = self.peer("node-a"), 10
+        dying = [Peer(SIZE, *self.way.options(f"dying-{i}")) for i in range(count)]
+        segments = [self.open(a, f"dying-{i}") for i in range(count)]
+        for peer in dying:
+            peer.process.kill()
+        for peer in dying:
+            peer.kill()
+        begin = time.monotonic()
+        for segment in segments:
+            outcome = a.run("write", segment, 0, dying[0].addr, PART, timeout_ms=1000)
+            self.assertEqual(outcome.counts[0], 0, outcome)
+            self.assertLess(outcome.ms, 2000)
+        self.assertTrue(eventually(lambda: not any(self.way.holds(f"dying-{i}") for i in range(count)), 4 * LEASE))
+        self.assertLess(time.monotonic() - begin, 6 * LEASE)
+        for i in range(count):
+            self.fails(ENOENT, a.ask(f"open dying-{i} 3000"))
+        self.assertTrue(self.way.holds("node-a"))
+
     def test_keys_of_an_engine_that_stood_still_are_back(self):
         a, b = self.peer("node-a"), self.peer("sleeper")
         os.kill(b.process.pid, signal.SIGSTOP)

@@ -118,44 +118,51 @@ class Restart(unittest.TestCase):
     def test_reads_through_old_handles_while_it_restarts_one_life_or_an_error(self):
         low = free_ports()
         options = (f"at={AT}", f"port_min={low}", f"port_max={low + 1}")
-        handles = {}  # handle: checksum of a page of its life
+        readers = [(self.peer, {})]  # handle: checksum of a page of its life
+        for _ in range(3):
+            readers.append((Peer(MIB), {}))
+            self.addCleanup(readers[-1][0].end)
         stop = threading.Event()
         outcomes = {"whole": 0, "error": 0}
         wrong = []
 
-        def read_on():
+        def read_on(reader, handles):
             while not stop.is_set():
-                for handle, page in list(handles.items()):
+                # The newest and some of the old ones.
+                for handle in [*list(handles)[-1:], *RANDOM.sample(list(handles), min(len(handles), 4))]:
                     outcome = reader.run("read", handle, 0, AT, 4096, timeout_ms=1000)
                     if outcome.counts[0] == 0:
                         outcomes["error"] += 1
-                    elif reader.sum(0, 4096) == page:
+                    elif reader.sum(0, 4096) == handles[handle]:
                         outcomes["whole"] += 1
                     else:
                         wrong.append(outcome)
 
-        reader = self.peer
-        target, thread = None, None
-        for number in range(8):
+        lives, threads, target = 25, [], None
+        for number in range(lives):
             target = Peer(MIB, *options)
             target.ask(f"fill 0 4096 {number}")
             page = target.sum(0, 4096)
-            if thread:
-                stop.set()
+            # While it started, and from now on, they read through the handles that they have.
+            stop.set()
+            for thread in threads:
                 thread.join()
-                stop.clear()
-            handles[reader.open(target.name)] = page
-            thread = threading.Thread(target=read_on)
-            thread.start()
+            stop.clear()
+            for reader, handles in readers:
+                handles[reader.open(target.name)] = page
+            threads = [threading.Thread(target=read_on, args=each) for each in readers]
+            for thread in threads:
+                thread.start()
             time.sleep(RANDOM.random() * 0.1)
-            if number < 7:
+            if number < lives - 1:
                 target.kill()
         stop.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
         target.end()
         print(outcomes, flush=True)
         self.assertEqual(wrong, [])
-        self.assertEqual(len(handles), 8)
+        self.assertTrue(all(len(handles) == lives for _, handles in readers))
         self.assertGreater(outcomes["whole"], 0)
         self.assertGreater(outcomes["error"], 0)
 

@@ -6,7 +6,7 @@ import socket
 import time
 import unittest
 
-from wire import MIB, FakeTarget, Handshake, Peer, Port, frame, main, reset, rest, take
+from wire import MIB, FakeTarget, Handshake, Peer, Port, call, frame, main, reset, rest, take
 
 ECONNREFUSED, ETIMEDOUT, EPROTO, ECONNRESET, ENOTSUP = 111, 110, 71, 104, 95
 
@@ -153,6 +153,35 @@ class Refusals(unittest.TestCase):
             fake = self.fake()
             fake.data.serve = end
             self.request_fails(fake, ("reset", "unreachable", "timeout"), 1000)
+
+    def test_ten_thousand_failures_log_little_and_no_bytes_of_anybody(self):
+        secret = "payloadpayload"
+
+        def refuse(_target, _number, _op, _addr, _size, sock):
+            sock.sendall(secret.encode() * 4)  # no answer of the protocol
+            return False
+
+        liar = FakeTarget(size=MIB, answer=refuse)
+        self.addCleanup(liar.close)
+        peer = Peer(MIB, "log_level=debug", "refresh=off")
+        segment, failed = peer.open(liar.name), 0
+        before = len(peer.log)
+        for i in range(100):
+            op = "read" if i % 2 else "write"
+            addr = liar.BASE + (0 if i % 4 < 2 else 2 * MIB)  # offered, and not
+            outcome = peer.run(op, segment, 0, addr, 64, 100)
+            self.assertEqual(outcome.counts, (0, 100, 0, 0), outcome)
+            failed += 100
+        for i in range(20):
+            peer.ask(f"tell 127.0.0.1:1 {secret} {secret}")
+            self.assertEqual(call(peer.port, secret.encode() * 4), b"")
+            self.assertEqual(call(peer.data_port, secret.encode() * 4)[8:], b"")
+        self.assertEqual(peer.end(), 0)
+        lines = peer.log[before:]
+        print(f"{failed} failures, {len(lines)} lines of the log", flush=True)
+        self.assertTrue(any("not the protocol" in line for line in lines))
+        self.assertLess(len(lines), 20)
+        self.assertFalse([line for line in lines if secret[:7] in line])
 
     def test_zz_nothing_is_left_open(self):
         until = time.monotonic() + 5
