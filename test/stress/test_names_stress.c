@@ -9,7 +9,9 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +33,8 @@
 #define RUN_MS 4000
 #define AREA 65536u
 #define MANY 64
-#define MANY_PORTS 130
+#define MANY_PORTS 150
+#define STRANGERS 20     /* of them are taken by others */
 #define MANY_FIRST 31000 /* nobody's: below those of connections, above those of other tests */
 
 static char url[256];
@@ -202,12 +206,29 @@ static void *begin_one(void *arg)
 	return NULL;
 }
 
+/* A listener of somebody else's. */
+static int take_port(int port)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)port),
+				 .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	if (bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 || listen(fd, 8) != 0)
+		fail_msg("port %d can't be taken: %s", port, strerror(errno));
+	return fd;
+}
+
 static void test_many_engines_begin_at_once_all_distinct_all_reachable(void **state)
 {
 	pthread_t threads[MANY];
+	int strangers[STRANGERS];
 	lw_segment_t segment;
 
 	(void)state;
+	for (int i = 0; i < STRANGERS; i++)
+		strangers[i] = take_port(MANY_FIRST + i * MANY_PORTS / STRANGERS);
 	pthread_barrier_init(&barrier, NULL, MANY);
 	for (int i = 0; i < MANY; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, begin_one, &many[i]), 0);
@@ -222,6 +243,12 @@ static void test_many_engines_begin_at_once_all_distinct_all_reachable(void **st
 	for (int i = 0; i < MANY; i++)
 		assert_int_equal(lw_engine_close(many[i]), 0);
 	pthread_barrier_destroy(&barrier);
+	/* Nobody came to a stranger's port. */
+	for (int i = 0; i < STRANGERS; i++) {
+		assert_int_equal(accept4(strangers[i], NULL, NULL, SOCK_NONBLOCK), -1);
+		assert_int_equal(errno, EAGAIN);
+		close(strangers[i]);
+	}
 }
 
 /* Starts lwmeta, which ends with this process, and reads where it is. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One engine, one worker, three healthy peers, one that stands still, one whose connections are never made. A quarter
  * of the load goes to the sick ones: what goes to the healthy ones is as quick as without them, and nothing of it
- * fails; what goes to the sick ones ends within its deadline and a second.
+ * fails; what goes to the sick ones ends within its deadline and a second. An engine that is closed meanwhile does not
+ * wait for them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,10 +238,110 @@ static void test_sick_peers_do_not_slow_the_healthy_ones(void **state)
 	test_unmap(rig.local, PIECE);
 }
 
+/* A thread in a call that waits for a sick peer. */
+struct caller {
+	pthread_t thread;
+	int kind;
+	const char *name;
+	int error;
+};
+
+static void *call_sick(void *arg)
+{
+	static const struct lw_note note = {.name = "n", .name_size = 1};
+	struct caller *caller = arg;
+	lw_segment_t segment;
+
+	switch (caller->kind) {
+	case 0:
+		caller->error = lw_notify(rig.engine, rig.sick[0], &note, 60000);
+		break;
+	case 1:
+		caller->error = lw_segment_probe(rig.engine, rig.sick[0], 60000);
+		break;
+	case 2:
+		caller->error = lw_segment_open(rig.engine, caller->name, 60000, &segment);
+		break;
+	default:
+		caller->error = lw_notify_name(rig.engine, caller->name, &note, 60000);
+		break;
+	}
+	return NULL;
+}
+
+static void test_close_beside_requests_and_calls_to_sick_peers_is_quick(void **state)
+{
+	enum { CALLERS = 16, REQUESTS = 500, CLOSE_MS = 5000 };
+	struct caller callers[CALLERS];
+	struct peer healthy, frozen;
+	int fds[BACKLOG], count;
+	struct test_fake *deaf;
+	uint64_t begin_ms;
+	int fds_before;
+
+	(void)state;
+	peer_start(&healthy, PIECE, NULL);
+	peer_start(&frozen, PIECE, NULL);
+	deaf = test_fake_open();
+	fds_before = test_fds();
+	rig.engine = test_engine("refresh=off");
+	rig.local = test_map(PIECE, NULL);
+	test_register(rig.engine, rig.local, PIECE, LW_ACCESS_LOCAL);
+	assert_int_equal(lw_channel_self(rig.engine, &rig.channel), 0);
+	rig.healthy[0] = open_name(healthy.name);
+	rig.sick[0] = open_name(frozen.name);
+	rig.sick[1] = open_name(test_fake_name(deaf));
+	peer_expect(&healthy, "segment ", "open %s", lw_engine_name(rig.engine));
+	assert_int_equal(begin_request(rig.healthy[0], healthy.addr, LW_WRITE) == 0, 0);
+	count = fill_backlog(test_fake_listener(deaf), fds);
+	peer_freeze(&frozen);
+	for (int i = 0; i < CALLERS; i++) {
+		callers[i] = (struct caller){.kind = i % 4, .name = frozen.name};
+		assert_int_equal(pthread_create(&callers[i].thread, NULL, call_sick, &callers[i]), 0);
+	}
+	for (int s = 0; s < SICK; s++) {
+		struct lw_request list[REQUESTS];
+		lw_batch_t batch;
+
+		for (int i = 0; i < REQUESTS; i++)
+			list[i] = (struct lw_request){.local = rig.local,
+						      .segment = rig.sick[s],
+						      .offset = s == 0 ? frozen.addr : TEST_FAKE_ADDR,
+						      .length = PIECE,
+						      .op = (uint8_t)(i % 2)};
+		assert_int_equal(lw_batch_alloc(rig.channel, REQUESTS, 0, NULL, &batch), 0);
+		test_submit(rig.channel, batch, list, REQUESTS);
+	}
+	test_sleep_ms(200);
+	begin_ms = test_now_ms();
+	assert_int_equal(lw_engine_close(rig.engine), 0);
+	print_message("closed after %u ms\n", (unsigned)(test_now_ms() - begin_ms));
+	assert_in_range(test_now_ms() - begin_ms, 0, CLOSE_MS);
+	for (int i = 0; i < CALLERS; i++) {
+		pthread_join(callers[i].thread, NULL);
+		if (callers[i].error != -ESHUTDOWN)
+			fail_msg("call %d: %d", callers[i].kind, callers[i].error);
+	}
+	assert_in_range(test_now_ms() - begin_ms, 0, CLOSE_MS);
+	/* Who knew it learns at once that it is gone. */
+	begin_ms = test_now_ms();
+	peer_expect(&healthy, "error ", "probe %s", healthy.line + strlen("segment "));
+	assert_in_range(test_now_ms() - begin_ms, 0, 1000);
+	while (count > 0)
+		close(fds[--count]);
+	TEST_EVENTUALLY(test_fds() <= fds_before);
+	test_fake_close(deaf);
+	kill(frozen.pid, SIGCONT);
+	peer_end(&frozen);
+	peer_end(&healthy);
+	test_unmap(rig.local, PIECE);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sick_peers_do_not_slow_the_healthy_ones),
+		cmocka_unit_test(test_close_beside_requests_and_calls_to_sick_peers_is_quick),
 	};
 	int status;
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "common/engines.h"
 #include "common/stall.h"
@@ -434,6 +435,46 @@ static void test_unregister_then_unmap_at_once_is_safe_for_the_initiator(void **
 }
 
 /* 20,000 buffers, one by one and as a list; a peer opens them all and reaches the last. */
+static uint64_t thread_cpu_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* What comes and goes again and again costs what it cost at first: nothing is left behind that has to be gone through.
+ */
+static void test_register_and_unregister_cost_the_same_in_every_round(void **state)
+{
+	enum { COUNT = 1000, ROUNDS = 120, BEST_OF = 30 };
+	static struct lw_memory list[COUNT];
+	static lw_buffer_t ids[COUNT];
+	struct lw_engine *engine = test_engine(NULL);
+	uint64_t first_ns = UINT64_MAX, last_ns = UINT64_MAX;
+
+	(void)state;
+	for (size_t i = 0; i < COUNT; i++)
+		list[i] = (struct lw_memory){.addr = area + i * 50, .length = 49, .access = LW_ACCESS_REMOTE};
+	for (int round = 0; round < ROUNDS; round++) {
+		uint64_t begin_ns = thread_cpu_ns(), took_ns;
+
+		for (size_t i = 0; i < COUNT; i++)
+			assert_int_equal(lw_memory_register(engine, &list[i], 1, &ids[i]), 0);
+		assert_int_equal(lw_memory_unregister(engine, ids, COUNT, 0), 0);
+		took_ns = thread_cpu_ns() - begin_ns;
+		if (round < BEST_OF && took_ns < first_ns)
+			first_ns = took_ns;
+		if (round >= ROUNDS - BEST_OF && took_ns < last_ns)
+			last_ns = took_ns;
+	}
+	print_message("%d buffers: %u us in the first rounds, %u us in the last\n", COUNT, (unsigned)(first_ns / 1000),
+		      (unsigned)(last_ns / 1000));
+	assert_true(last_ns <= first_ns * 2);
+	assert_int_equal(live(engine), 0);
+	assert_int_equal(lw_engine_close(engine), 0);
+}
+
 static void test_register_20000_buffers_works(void **state)
 {
 	enum { COUNT = 20000 };
@@ -491,6 +532,7 @@ int main(void)
 		cmocka_unit_test(test_unregister_beside_a_worker_that_stands_still_is_busy),
 		cmocka_unit_test(test_unregister_then_unmap_at_once_is_safe_for_the_target),
 		cmocka_unit_test(test_unregister_then_unmap_at_once_is_safe_for_the_initiator),
+		cmocka_unit_test(test_register_and_unregister_cost_the_same_in_every_round),
 		cmocka_unit_test(test_register_20000_buffers_works),
 	};
 
