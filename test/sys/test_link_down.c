@@ -235,7 +235,55 @@ static uint32_t completed_in(uint32_t ms)
 	return count;
 }
 
-/* The link has a rate of its own, so that this does not measure the machine. */
+/* The links to and from the peer have a rate of their own, so that this does not measure the machine. */
+static bool slow_down(const char *rate)
+{
+	bool can = test_net_can(0, "tc qdisc replace dev lw1 root tbf rate %s burst 65536 latency 100ms", rate) &&
+		   test_net_can(rig.peer.pid, "tc qdisc replace dev eth0 root tbf rate %s burst 65536 latency 100ms",
+				rate);
+
+	if (!can)
+		print_message("skipped: no tc with tbf\n");
+	return can;
+}
+
+static void speed_up(void)
+{
+	test_net_run(0, "tc qdisc del dev lw1 root");
+	test_net_run(rig.peer.pid, "tc qdisc del dev eth0 root");
+}
+
+/* It waits here for seconds, in one batch: nothing of it fails because of that. */
+static void test_long_batch_over_a_slow_link_all_complete(void **state)
+{
+	enum { TASKS = 8000, BLOCK = 4096 };
+	struct lw_request *list = calloc(TASKS, sizeof(*list));
+	struct lw_batch_status status;
+	uint64_t begin_ms = test_now_ms();
+	lw_batch_t batch;
+
+	(void)state;
+	assert_non_null(list);
+	if (!slow_down("50mbit"))
+		skip();
+	for (uint64_t i = 0; i < TASKS; i++)
+		list[i] = (struct lw_request){.local = rig.local + i * BLOCK % (HALF / 2),
+					      .segment = rig.segment,
+					      .offset = rig.peer.addr + i * BLOCK % (HALF / 2),
+					      .length = BLOCK,
+					      .op = LW_WRITE};
+	assert_int_equal(lw_batch_alloc(rig.channel, TASKS, 0, NULL, &batch), 0);
+	test_submit(rig.channel, batch, list, TASKS);
+	free(list);
+	status = test_wait(rig.engine, batch);
+	print_message("%d requests over 50 Mbit/s in %u ms\n", TASKS, (unsigned)(test_now_ms() - begin_ms));
+	assert_int_equal(status.state, LW_COMPLETED);
+	assert_int_equal(status.bytes, (uint64_t)TASKS * BLOCK);
+	assert_int_equal(lw_batch_free(rig.engine, batch), 0);
+	speed_up();
+	check_stream();
+}
+
 static void test_rate_after_an_outage_is_that_of_before(void **state)
 {
 	enum { WINDOW_MS = 2000, DOWN_MS = 5000, SETTLE_MS = 5000 };
@@ -243,11 +291,8 @@ static void test_rate_after_an_outage_is_that_of_before(void **state)
 	uint64_t begin_ms;
 
 	(void)state;
-	if (!test_net_can(0, "tc qdisc replace dev lw1 root tbf rate 80mbit burst 65536 latency 100ms") ||
-	    !test_net_can(rig.peer.pid, "tc qdisc replace dev eth0 root tbf rate 80mbit burst 65536 latency 100ms")) {
-		print_message("skipped: no tc with tbf\n");
+	if (!slow_down("80mbit"))
 		skip();
-	}
 	completed_in(500);
 	before = completed_in(WINDOW_MS);
 	test_net_run(0, "ip link set lw1 down");
@@ -260,8 +305,7 @@ static void test_rate_after_an_outage_is_that_of_before(void **state)
 	print_message("%u requests before, %u while the link was down, %u after\n", before, down, after);
 	assert_true(before > SIDE);
 	assert_true(after >= before * 9 / 10);
-	test_net_run(0, "tc qdisc del dev lw1 root");
-	test_net_run(rig.peer.pid, "tc qdisc del dev eth0 root");
+	speed_up();
 	check_stream();
 }
 
@@ -295,6 +339,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_packets_vanish_then_arrive_served_again),
 		cmocka_unit_test(test_own_device_down_then_up_served_again),
 		cmocka_unit_test(test_device_of_the_peer_down_then_up_served_again),
+		cmocka_unit_test(test_long_batch_over_a_slow_link_all_complete),
 		cmocka_unit_test(test_rate_after_an_outage_is_that_of_before),
 		cmocka_unit_test(test_after_all_outages_nothing_is_left),
 	};
