@@ -114,6 +114,7 @@ static int open_engine(struct demo *demo, void *memory, uint32_t access)
 
 	lw_engine_opts_init(&opts, sizeof(opts));
 	opts.name = demo->listen;
+	opts.metadata = "P2PHANDSHAKE"; /* its names are addresses, wherever the environment keeps names */
 	if (lw_engine_open(&opts, &demo->engine) || lw_memory_register(demo->engine, &list, 1, &buffer))
 		return fail(3, "%s", lw_last_error());
 	return 0;
