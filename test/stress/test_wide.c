@@ -55,6 +55,7 @@ static void move_wide(const char *drivers, bool to_itself)
 	if (local == NULL || remote == NULL) {
 		print_message("skipped: no addresses for twice 4.5 GiB\n");
 		skip();
+		return; /* not reached, which an analyser can't see */
 	}
 	test_register(engine, local, WHOLE, LW_ACCESS_LOCAL);
 	test_register(target, remote, WHOLE, LW_ACCESS_REMOTE);
@@ -94,13 +95,13 @@ static void move_wide(const char *drivers, bool to_itself)
 static void test_transfer_of_4608_mib_over_tcp_exact(void **state)
 {
 	(void)state;
-	move_wide("drivers=tcp timeout_ms=60000", false);
+	move_wide("drivers=tcp", false);
 }
 
 static void test_transfer_of_4608_mib_inside_one_engine_exact(void **state)
 {
 	(void)state;
-	move_wide("drivers=shm,tcp timeout_ms=60000", true);
+	move_wide("drivers=shm,tcp", true);
 }
 
 int main(void)
