@@ -358,7 +358,8 @@ bool shm_offer_seen(const void *given)
 {
 	const struct shm_reach *reach = given;
 
-	return door_changes(reach->peer->door) == reach->changes;
+	return atomic_load_explicit(&reach->peer->door->page->closed, memory_order_acquire) == 0 &&
+	       door_changes(reach->peer->door) == reach->changes;
 }
 
 int shm_reach(void *context, const struct lw_desc *desc, void **out, char *why, size_t why_size)

@@ -462,15 +462,17 @@ static bool peer_checks(struct lw_worker *worker, const struct lw_path *path, co
 	       lw_drivers[driver]->peer_checks(worker->engine->driver_context[driver], view);
 }
 
-/* Whether what the view shows is all that the peer offers at this moment. */
+/* Whether what the view shows is all that the peer offers at this moment. Without a lane it may be gone, and another
+ * one have its name. */
 static bool offer_seen(struct lw_worker *worker, const struct lw_path *path)
 {
 	const struct lw_view *view = lw_path_view(worker, path);
 	const struct lw_route *route;
 
-	for (uint32_t i = 0; view != NULL && i < view->route_count; i++) {
+	for (uint32_t i = 0; view != NULL && i < view->route_count && any_lane_in(path, LW_LANE_UP); i++) {
 		route = &view->routes[i];
-		if (lw_drivers[route->driver]->offer_seen != NULL && route->peer != NULL)
+		if (route->driver == path->lane[0]->driver && route->peer != NULL &&
+		    lw_drivers[route->driver]->offer_seen != NULL)
 			return lw_drivers[route->driver]->offer_seen(route->peer);
 	}
 	return false;

@@ -266,7 +266,7 @@ class InAStore(unittest.TestCase):
 
     def test_own_command_line(self):
         """With and without a name; both sides lie on this host, so an address alone is no name."""
-        small = ["--buffer-size", "1m", "--set", self.setting]
+        small = ["--buffer-size", "1m", "--set", self.setting, "--set", "drivers=tcp"]  # by shm nobody serves
         for named in ([], ["--listen", "node7"]):
             target = subprocess.Popen([PROGRAM, "target", *small, *named], stdout=subprocess.PIPE, text=True, env=self.ENV)
             try:
