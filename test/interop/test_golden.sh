@@ -2,4 +2,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs test_golden.py.
 . test/common/python_env.sh
-exec timeout 100 "$python" test/interop/test_golden.py
+exec timeout 230 "$python" test/interop/test_golden.py

@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs test_all_at_once.py.
-exec timeout 110 python3 test/sys/test_all_at_once.py
+exec timeout 230 python3 test/sys/test_all_at_once.py

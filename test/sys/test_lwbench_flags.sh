@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs test_lwbench_flags.py.
-exec timeout 100 python3 test/sys/test_lwbench_flags.py
+exec timeout 230 python3 test/sys/test_lwbench_flags.py

@@ -5,4 +5,4 @@ if [ ! -x "${LW_BUILD_DIR:?}/lwmeta" ]; then
 	echo "lwmeta was not built: libmicrohttpd is missing"
 	exit 77
 fi
-exec timeout 100 python3 test/sys/test_lwmeta_file.py
+exec timeout 230 python3 test/sys/test_lwmeta_file.py

@@ -2,4 +2,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs test_python_package.py.
 . test/common/python_env.sh
-exec timeout 100 "$python" test/sys/test_python_package.py
+exec timeout 230 "$python" test/sys/test_python_package.py
