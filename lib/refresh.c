@@ -44,7 +44,7 @@ static void wanted(struct lw_refresh *refresh);
 
 static void told(struct lw_ctrl_job *job)
 {
-	struct lw_refresh *refresh = (struct lw_refresh *)(void *)((char *)job - offsetof(struct lw_refresh, told_job));
+	struct lw_refresh *refresh = lw_container(job, struct lw_refresh, told_job);
 
 	refresh->state = IDLE;
 	if (refresh->again)
@@ -78,7 +78,7 @@ static void answered(struct lw_refresh *refresh)
 
 static void answer_run(struct lw_ctrl_job *job)
 {
-	answered((struct lw_refresh *)(void *)((char *)job - offsetof(struct lw_refresh, answer_job)));
+	answered(lw_container(job, struct lw_refresh, answer_job));
 }
 
 /* On lw-ctrl or lw-store. */
@@ -125,7 +125,7 @@ static void begin(struct lw_refresh *refresh)
 static void on_pause_over(struct lw_ctrl *ctrl, struct lw_ctrl_timer *timer)
 {
 	(void)ctrl;
-	begin((struct lw_refresh *)(void *)((char *)timer - offsetof(struct lw_refresh, timer)));
+	begin(lw_container(timer, struct lw_refresh, timer));
 }
 
 /* On the control thread. */
@@ -145,7 +145,7 @@ static void wanted(struct lw_refresh *refresh)
 
 static void want_run(struct lw_ctrl_job *job)
 {
-	struct lw_refresh *refresh = (struct lw_refresh *)(void *)((char *)job - offsetof(struct lw_refresh, want_job));
+	struct lw_refresh *refresh = lw_container(job, struct lw_refresh, want_job);
 
 	atomic_store(&refresh->wanted, false);
 	wanted(refresh);

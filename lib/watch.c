@@ -136,7 +136,7 @@ static void probe(struct lw_watch *watch)
 static void on_time(struct lw_ctrl *ctrl, struct lw_ctrl_timer *timer)
 {
 	(void)ctrl;
-	probe((struct lw_watch *)(void *)((char *)timer - offsetof(struct lw_watch, timer)));
+	probe(lw_container(timer, struct lw_watch, timer));
 }
 
 /* What is wanted may have changed. */

@@ -69,6 +69,9 @@ void lw_ctrl_watch_pause(struct lw_ctrl *ctrl, struct lw_ctrl_watch *watch, uint
  * briefly; on the control thread at once. */
 void lw_ctrl_unwatch(struct lw_ctrl *ctrl, struct lw_ctrl_watch *watch);
 
+/* The structure that has *ptr as its member. */
+#define lw_container(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
 /* A ring with a head: an element can leave it without knowing which list it is in. */
 struct lw_link {
 	struct lw_link *prev, *next;

@@ -23,8 +23,6 @@
 #define LW_CTRL_TURN_BYTES (1u << 20)
 #define LW_CTRL_LOG_SOURCES 64
 
-#define lw_container(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
-
 static inline void lw_link_init(struct lw_link *head)
 {
 	head->prev = head;

@@ -21,7 +21,7 @@
 #define MAGIC UINT64_C(0x315f726f6f647764) /* another number with another layout */
 #define START_BITS 40
 #define START_MASK ((UINT64_C(1) << START_BITS) - 1)
-#define SPINS 200 /* looks at a place before sleeping between them: a piece is copied in some 100 us */
+#define SPINS 200 /* looks at a place before sleeping between them: a piece is soon copied */
 #define PAUSE_NS 50000
 #define READ_TRIES 1000 /* of the list of areas, which is changed in microseconds */
 #define DEAD_EVERY 20   /* sleeps between two questions whether somebody lives */

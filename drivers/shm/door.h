@@ -11,7 +11,7 @@
  *   settle   reads each turn (E); waits for those that are odd until they change
  *
  * Between A and B, and between D and E, lies a full fence: either B sees D, or E sees A. C pairs with E's acquire. A
- * full fence after a copy waits until the last bytes have left the CPU, which costs a third of the rate at 4 KiB; so
+ * full fence after a copy waits until the last bytes have left the CPU, which small blocks feel; so
  * where the kernel can, settle makes all processes that asked for it pass one (membarrier), and a lane's is for the
  * compiler alone.
  *

@@ -11,7 +11,7 @@
 #include "lib/engine.h"
 
 #define AT_ONCE (16u * 1024)     /* a request up to this is copied at once, if none is before it */
-#define PASS_BYTES (512u * 1024) /* copied in one pass, so that the worker's other lanes get their turn: some 50 us */
+#define PASS_BYTES (512u * 1024) /* copied in one pass, so that the worker's other lanes get their turn */
 /* A process that was the right one so long ago still is: for that it would have to end and its number to come round, or
  * to call execve, and we to write at that very moment. */
 #define BELIEVE_NS 100000
