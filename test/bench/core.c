@@ -4,7 +4,8 @@
  * worker runs on the first CPU and the submitting thread on the last; without two CPUs exit status 77.
  *
  * A figure is the median of many short samples of one run. Beside the engine's figures stand those of the bare pieces
- * (ring, memcpy), taken in the same run, so that ratios can be judged on a machine whose clock and placement drift. */
+ * (our ring, DPDK's, memcpy), taken in the same run, so that ratios can be judged on a machine whose clock and
+ * placement drift. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include <rte_pause.h>
+#include <rte_ring.h>
 
 #include <lanewise/lanewise.h>
 
@@ -162,42 +164,71 @@ static double stream(const struct side *side, size_t count, uint64_t length, siz
 	return (double)start / (double)(rounds * count);
 }
 
-/* The bare ring: an entry to the other CPU and a flag back. */
+/* A bare ring, ours or DPDK's: an entry to the other CPU and a flag back. */
 struct echo {
-	struct lw_spsc ring;
+	struct lw_spsc ours;
+	struct rte_ring *theirs; /* NULL: ours */
 	alignas(64) _Atomic uint64_t back;
 	_Atomic bool stop;
 };
 
+static inline bool echo_pop(struct echo *echo, uint64_t *value)
+{
+	struct lw_run run;
+	void *entry;
+
+	if (echo->theirs != NULL) {
+		if (rte_ring_sc_dequeue(echo->theirs, &entry) != 0)
+			return false;
+		*value = (uintptr_t)entry;
+		return true;
+	}
+	if (!lw_spsc_pop(&echo->ours, &run))
+		return false;
+	*value = run.first;
+	return true;
+}
+
+static inline void echo_push(struct echo *echo, uint64_t value)
+{
+	if (echo->theirs != NULL)
+		rte_ring_sp_enqueue(echo->theirs, (void *)(uintptr_t)value);
+	else
+		lw_spsc_push(&echo->ours, &(struct lw_run){.first = value & LW_RUN_MASK, .count = 1});
+}
+
 static void *echo_main(void *arg)
 {
 	struct echo *echo = arg;
-	struct lw_run run;
+	uint64_t value;
 
 	pin(first_cpu);
 	while (!atomic_load_explicit(&echo->stop, memory_order_relaxed)) {
-		if (lw_spsc_pop(&echo->ring, &run))
-			atomic_store_explicit(&echo->back, run.first, memory_order_release);
+		if (echo_pop(echo, &value))
+			atomic_store_explicit(&echo->back, value, memory_order_release);
 		else
 			rte_pause();
 	}
 	return NULL;
 }
 
-static void bare_ring(double *values, size_t samples)
+#define ECHO_ENTRIES 4096
+
+static void bare_ring(struct rte_ring *theirs, double *values, size_t samples)
 {
 	static struct echo echo;
-	static struct lw_spsc_entry entries[4096];
+	static struct lw_spsc_entry entries[ECHO_ENTRIES];
 	pthread_t thread;
 
 	atomic_store(&echo.stop, false);
 	atomic_store(&echo.back, 0);
-	lw_spsc_init(&echo.ring, entries, 4096);
+	lw_spsc_init(&echo.ours, entries, ECHO_ENTRIES);
+	echo.theirs = theirs;
 	pthread_create(&thread, NULL, echo_main, &echo);
-	for (uint32_t i = 1; i <= samples + samples / 10; i++) {
+	for (uint64_t i = 1; i <= samples + samples / 10; i++) {
 		uint64_t t0 = now_ns();
 
-		lw_spsc_push(&echo.ring, &(struct lw_run){.first = i & LW_RUN_MASK, .count = 1});
+		echo_push(&echo, i);
 		while (atomic_load_explicit(&echo.back, memory_order_acquire) != i)
 			rte_pause();
 		if (i > samples / 10)
@@ -207,37 +238,75 @@ static void bare_ring(double *values, size_t samples)
 	pthread_join(thread, NULL);
 }
 
+static struct rte_ring *dpdk_ring(void)
+{
+	ssize_t size = rte_ring_get_memsize(ECHO_ENTRIES);
+	struct rte_ring *ring = size < 0 ? NULL : aligned_alloc(LW_CACHE_LINE, (size_t)size);
+
+	if (ring == NULL || rte_ring_init(ring, "echo", ECHO_ENTRIES, RING_F_SP_ENQ | RING_F_SC_DEQ) != 0)
+		exit(1);
+	return ring;
+}
+
+/* As bare_ring does: a request of 64 bytes, from before lw_submit to the sight of its end, no clock read between. */
+static void trips(const struct side *side, double *values, size_t samples)
+{
+	struct lw_request request;
+
+	fill(side, &request, 1, 64);
+	for (size_t i = 0; i < samples + samples / 10; i++) {
+		lw_batch_t batch;
+		uint64_t t0;
+
+		if (lw_batch_alloc(side->channel, 1, 0, NULL, &batch) != 0)
+			die("alloc");
+		t0 = now_ns();
+		if (lw_submit(side->channel, batch, &request, 1) != 0)
+			die("submit");
+		spin_until_done(side->engine, batch);
+		if (i >= samples / 10)
+			values[i - samples / 10] = (double)(now_ns() - t0);
+		if (lw_batch_free(side->engine, batch) != 0)
+			die("free");
+	}
+}
+
 #define TURNS 40
 #define TURN_SAMPLES 500
-#define NEAR_NS 250 /* a ring's round trip below it: the two CPUs share a cache at this moment */
+#define NEAR_NS 250 /* our ring's round trip below it: the two CPUs share a cache at this moment */
 
-/* The ring and the engine in turn, since the distance of two CPUs of a virtual machine changes within seconds. The
+/* The rings and the engine in turn, since the distance of two CPUs of a virtual machine changes within seconds. The
  * engine's worker sleeps while the ring has its CPU. */
 static void ring_and_trip(void)
 {
-	static struct costs costs;
-	static double ring[TURNS * TURN_SAMPLES], trip[TURNS * TURN_SAMPLES];
-	static double ratio[TURNS], near[TURNS], far[TURNS];
+	static double ring[TURNS * TURN_SAMPLES], trip[TURNS * TURN_SAMPLES], theirs[TURNS * TURN_SAMPLES];
+	static double ratio[TURNS], near[TURNS], far[TURNS], ratio_theirs[TURNS];
+	struct rte_ring *dpdk = dpdk_ring();
 	size_t near_count = 0, far_count = 0;
 	struct side own;
 
 	open_side(&own, "adaptive", NULL);
 	for (size_t i = 0; i < TURNS; i++) {
 		double *bare = ring + i * TURN_SAMPLES, *ours = trip + i * TURN_SAMPLES;
-		double middle;
+		double middle, own_middle;
 
-		one_at_a_time(&own, 1, 64, TURN_SAMPLES, &costs);
-		memcpy(ours, costs.trip, TURN_SAMPLES * sizeof(*ours));
+		trips(&own, ours, TURN_SAMPLES);
 		usleep(1000);
-		bare_ring(bare, TURN_SAMPLES);
+		bare_ring(NULL, bare, TURN_SAMPLES);
+		bare_ring(dpdk, theirs + i * TURN_SAMPLES, TURN_SAMPLES);
 		middle = percentile(bare, TURN_SAMPLES, 0.5);
-		ratio[i] = percentile(ours, TURN_SAMPLES, 0.5) / middle;
+		own_middle = percentile(ours, TURN_SAMPLES, 0.5);
+		ratio[i] = own_middle / middle;
+		ratio_theirs[i] = own_middle / percentile(theirs + i * TURN_SAMPLES, TURN_SAMPLES, 0.5);
 		if (middle < NEAR_NS)
 			near[near_count++] = ratio[i];
 		else
 			far[far_count++] = ratio[i];
 	}
 	close_side(&own);
+	free(dpdk);
+	report("rte_ring_roundtrip_p50_ns", percentile(theirs, TURNS * TURN_SAMPLES, 0.5), "ns", TURNS * TURN_SAMPLES);
+	report("roundtrip_64_vs_rte_ring", percentile(ratio_theirs, TURNS, 0.5), "ratio", TURNS);
 	report("ring_roundtrip_p50_ns", percentile(ring, TURNS * TURN_SAMPLES, 0.5), "ns", TURNS * TURN_SAMPLES);
 	report("ring_roundtrip_p99_ns", percentile(ring, TURNS * TURN_SAMPLES, 0.99), "ns", TURNS * TURN_SAMPLES);
 	report("roundtrip_64_vs_ring", percentile(ratio, TURNS, 0.5), "ratio", TURNS);
