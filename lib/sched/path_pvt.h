@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of a path share: see path.h for what a path is. One worker's thread. */
+#ifndef LW_SCHED_PATH_PVT_H
+#define LW_SCHED_PATH_PVT_H
+
+#include "lib/engine.h"
+#include "lib/sched/path.h"
+
+/* a is at or before b on a clock that wraps. */
+static inline bool lw_before(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) <= 0;
+}
+
+static inline enum lw_state lw_state_of(enum lw_reason reason)
+{
+	switch (reason) {
+	case LW_REASON_NONE:
+		return LW_COMPLETED;
+	case LW_REASON_TIMEOUT:
+		return LW_TIMEOUT;
+	case LW_REASON_CANCELED:
+	case LW_REASON_SEGMENT_CLOSED:
+		return LW_CANCELED;
+	default:
+		return LW_FAILED;
+	}
+}
+
+/* A list of tasks, through their own links. */
+static inline void lw_tasks_init(struct lw_task_list *list)
+{
+	*list = (struct lw_task_list){.head = LW_INDEX_NONE, .tail = LW_INDEX_NONE};
+}
+
+static inline void lw_tasks_append(struct lw_engine *engine, struct lw_task_list *list, struct lw_task *task)
+{
+	uint32_t index = (uint32_t)(task - engine->tasks);
+
+	task->next = LW_INDEX_NONE;
+	task->flags |= LW_TASK_QUEUED;
+	if (list->tail == LW_INDEX_NONE)
+		list->head = index;
+	else
+		engine->tasks[list->tail].next = index;
+	list->tail = index;
+}
+
+/* Unlinks the task after previous (LW_INDEX_NONE: the head). */
+static inline struct lw_task *lw_tasks_unlink(struct lw_engine *engine, struct lw_task_list *list, uint32_t previous)
+{
+	uint32_t index = previous == LW_INDEX_NONE ? list->head : engine->tasks[previous].next;
+	struct lw_task *task = &engine->tasks[index];
+
+	if (previous == LW_INDEX_NONE) {
+		list->head = task->next;
+		list->cut = 0;
+	} else {
+		engine->tasks[previous].next = task->next;
+	}
+	if (list->tail == index)
+		list->tail = previous;
+	task->flags &= (uint8_t)~LW_TASK_QUEUED;
+	return task;
+}
+
+static inline void lw_path_finish(struct lw_worker *worker, struct lw_task *task, uint32_t lane, enum lw_reason reason)
+{
+	uint64_t bytes = atomic_load_explicit(&task->bytes, memory_order_relaxed);
+
+	lw_worker_finish(worker, task, task->batch, bytes, lw_state_of(reason), reason, lane);
+}
+
+static inline void lw_task_fail(struct lw_task *task, enum lw_reason reason)
+{
+	if ((task->flags & LW_TASK_FAILED) != 0)
+		return;
+	task->flags |= LW_TASK_FAILED;
+	task->reason = (uint8_t)reason;
+}
+
+/* Who asks the peer again what it offers; NULL: there is nobody to ask. */
+static inline struct lw_refresh *lw_path_refresh(struct lw_worker *worker, const struct lw_path *path)
+{
+	return worker->engine->config.refresh ? worker->engine->segments[path->segment].refresh : NULL;
+}
+
+/* ranges.c: looks both ranges up, and keeps what answered for the rest of the pass. */
+enum lw_reason lw_path_look_up(struct lw_worker *worker, struct lw_path *path, uint32_t access, uint64_t local,
+			       uint64_t remote, uint64_t length);
+
+/* Whether the range that answered last in this pass answers again. */
+static inline bool lw_path_hinted(const struct lw_worker *worker, const struct lw_hint *hint, uint64_t addr,
+				  uint64_t length, uint32_t access)
+{
+	return hint->pass == worker->passes && addr >= hint->addr && addr + length <= hint->end &&
+	       (hint->access & access) == access;
+}
+
+/* Both ranges of a request, before a byte moves. */
+static inline enum lw_reason lw_path_check(struct lw_worker *worker, struct lw_path *path, uint8_t op, uint64_t local,
+					   uint64_t remote, uint64_t length)
+{
+	uint32_t access = op == LW_READ ? LW_ACCESS_REMOTE_READ : LW_ACCESS_REMOTE_WRITE;
+
+	if (lw_path_hinted(worker, &worker->local_hint, local, length, 0) &&
+	    lw_path_hinted(worker, &path->hint, remote, length, access))
+		return LW_REASON_NONE;
+	return lw_path_look_up(worker, path, access, local, remote, length);
+}
+
+/* missed.c: requests outside of what the peer was seen to offer. */
+
+/* Whether the peer itself will say that it does not offer the task's range, before a byte of it moves: then the task
+ * has to go in one piece. */
+bool lw_path_peer_checks(struct lw_worker *worker, const struct lw_path *path, const struct lw_task *task);
+/* Whether what the view shows is all that the peer offers at this moment. Without a lane it may be gone, and another
+ * one have its name. */
+bool lw_path_offer_seen(struct lw_worker *worker, const struct lw_path *path);
+/* The head of a list points outside of what the peer offered when it was last asked. It may offer more by now. False:
+ * the head is the peer's to refuse. */
+bool lw_path_miss(struct lw_worker *worker, struct lw_path *path, struct lw_task_list *list);
+
+/* connect.c: the lanes of a path. */
+
+bool lw_path_any_lane(const struct lw_path *path, enum lw_lane_state state);
+/* Connects what is down and may be tried again. */
+void lw_path_connect(struct lw_worker *worker, struct lw_path *path);
+
+/* abort.c */
+
+/* Cuts a lane because of what was aborted on it. The others are not to blame: it counts as no attempt of theirs. */
+void lw_lane_cut(struct lw_lane *lane);
+bool lw_lane_has_aborted(const struct lw_lane *lane);
+
+#endif
