@@ -72,7 +72,17 @@ enum lw_poll_mode {
 	X(T, topology_file, "", 0, 255, "", "file with the priority matrix; no effect with topology")                  \
 	X(B, local_unregistered, "off", 0, 0, "",                                                                      \
 	  "the local side of a request may be memory that is not registered; slower, and nobody looks after it")       \
-	X(N, tcp_lanes, "1", 1, 16, "lanes", "connections of one worker to one peer")                                  \
+	X(N, lane_stall_ms, "300", 0, 60000, "ms",                                                                     \
+	  "a lane that stands still for so long while the peer is there is connected anew; 0: its requests' "          \
+	  "deadlines "                                                                                                 \
+	  "decide")                                                                                                    \
+	X(N, foreground_weight, "16", 1, 65536, "bytes",                                                               \
+	  "bytes of the foreground for each byte of bulk, while both wait for the same peer")                          \
+	X(N, tcp_lanes, "0", 0, 16, "lanes",                                                                           \
+	  "connections of one worker to one peer; 0: one for each pair of addresses that is to be used, mostly 1")     \
+	X(T, tcp_bind, "", 0, 255, "",                                                                                 \
+	  "addresses or network devices of this host, separated by commas, over which data connections are spread, "   \
+	  "ours and those of peers to us; empty: the engine's own address")                                            \
 	X(N, tcp_max_served, "1024", 1, 65535, "connections",                                                          \
 	  "connections of peers that one worker serves; more take the places of those that are idle")                  \
 	X(N, tcp_idle_s, "60", 0, 86400, "s",                                                                          \

@@ -12,8 +12,8 @@
 const struct lw_foreign lw_foreign[] = {
 	{"MC_TCP_BIND_ADDRESS", "address", NULL, 0, 0, LW_FOREIGN_TEXT},
 	{"MC_TCP_PROTO", "tcp_proto", NULL, 0, 0, LW_FOREIGN_TEXT},
-	{"MC_TCP_LANES_PER_PEER", "tcp_lanes", NULL, 0, 0, LW_FOREIGN_TEXT},
-	{"MC_TCP_MAX_CONNECTIONS_PER_PEER", "tcp_lanes", NULL, 0, 0, LW_FOREIGN_TEXT}, /* the older name */
+	{"MC_TCP_LANES_PER_PEER", "tcp_lanes", NULL, 1, 16, LW_FOREIGN_NUMBER},
+	{"MC_TCP_MAX_CONNECTIONS_PER_PEER", "tcp_lanes", NULL, 1, 16, LW_FOREIGN_NUMBER}, /* the older name */
 	{"MC_CUSTOM_TOPO_JSON", "topology_file", NULL, 0, 0, LW_FOREIGN_TEXT},
 	{"MC_METADATA_CLUSTER_ID", "store_cluster", NULL, 0, 0, LW_FOREIGN_TEXT},
 	{"MC_REDIS_USERNAME", "store_user", NULL, 0, 0, LW_FOREIGN_TEXT},

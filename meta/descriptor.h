@@ -4,9 +4,10 @@
  * The layout is that of Mooncake's classic Transfer Engine, single-protocol form:
  * {"buffers":[{"addr","length","name"}],"name", "protocol","tcp_data_port","tcp_proto_version","timestamp"}, keys
  * sorted, no blanks. What Lanewise adds stands under the one extra key "lw", which other readers ignore:
- * {"access":[one number a buffer],"auth":true,"checksum":true,"incarnation":"16 hex digits","shm":{...}}; access is
- * left out when every buffer is offered for reading and writing, auth and checksum when the data port asks for neither,
- * shm when no process of the same host can reach the engine's memory. shm is
+ * {"access":[one number a buffer],"auth":true,"checksum":true,"data":["address:port",...],"incarnation":"16 hex
+ * digits","shm":{...}}; access is left out when every buffer is offered for reading and writing, auth and checksum when
+ * the data port asks for neither, data when it is at the address of the engine's name alone, shm when no process of the
+ * same host can reach the engine's memory. shm is
  * {"changes","fd","grants":[one number a buffer],"host","nonce":"32 hex digits","pid"}; drivers/shm/README.md says what
  * for.
  */
@@ -50,6 +51,7 @@ struct lw_desc {
 	uint16_t tcp_port;    /* 0: none */
 	uint8_t tcp_version;  /* 1 or 2 */
 	uint8_t tcp_options;  /* LW_TCP_CHECKSUM, LW_TCP_AUTH: what the data port asks of every connection */
+	struct lw_addrs data; /* where the data port is, to be used side by side; none: where the engine's name is */
 	uint64_t incarnation; /* 0: not a Lanewise engine */
 	struct lw_desc_shm shm;
 	size_t buffer_count;

@@ -34,6 +34,9 @@ static void take_lanes(struct lw_worker *worker, struct lw_path *path, const str
 	uint32_t want =
 		lw_drivers[driver]->lanes != 0 ? lw_drivers[driver]->lanes : (uint32_t)worker->engine->config.tcp_lanes;
 
+	if (want == 0)
+		want = 1;
+
 	while (path->lanes < want) {
 		struct lw_lane *lane = lw_worker_lane_take(worker, driver);
 

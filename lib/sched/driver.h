@@ -20,6 +20,20 @@ struct lw_worker;
 
 #define LW_MAX_DRIVERS 8
 
+/* The ways that lead to a peer: for tcp a pair of addresses each, ours and the peer's. They are numbered from 0. */
+struct lw_ways {
+	uint32_t count;   /* at least 1 */
+	uint32_t at_once; /* 1 .. count: the first ones, which are meant to be used side by side; the rest are for when
+			     those fail */
+};
+
+/* What a connection's other end and the network let know, asked without waiting for either. */
+struct lw_look {
+	uint64_t moved;      /* bytes of either direction that arrived since the connection was made; only grows */
+	uint32_t min_rtt_us; /* 0: not known */
+	bool silent;         /* something was sent, sent again, and not even the peer's kernel says that it came */
+};
+
 struct lw_driver_ops {
 	size_t size;        /* sizeof(struct lw_driver_ops) */
 	const char *name;   /* as in descriptors and in the setting "drivers" */
@@ -27,6 +41,8 @@ struct lw_driver_ops {
 	uint32_t credits;   /* slices on one lane at once */
 	uint32_t peer_cuts; /* not 0: a slice may not cross a seam between two of the peer's buffers */
 	uint32_t lanes;     /* of one worker to one peer; 0: as the setting tcp_lanes says */
+	/* The ways to this peer. A worker's thread. May be NULL: there is one. */
+	struct lw_ways (*ways)(const void *context, const struct lw_view *view);
 	/* Whether a peer like this one checks every range itself, says so when it refuses, and serves ranges over
 	 * several buffers: then it may be sent what it was not seen to offer. A worker's thread. May be NULL: it does
 	 * not. */
@@ -71,7 +87,8 @@ struct lw_driver_ops {
 
 	/* The worker's thread; none of these blocks or allocates. */
 
-	/* Begins to connect a lane to lane->path's view. The lane reports lw_lane_up or lw_lane_down, at once or later.
+	/* Begins to connect a lane to lane->path's view, by lane->way. The lane reports lw_lane_up or lw_lane_down, at
+	 * once or later.
 	 * 0, or a negative errno: the lane is down already (-EPROTONOSUPPORT: the peer is set up otherwise). */
 	int (*lane_open)(struct lw_lane *lane, const struct lw_view *view);
 	/* Drops the connection. When it returns, no memory of the lane's slices is or will be touched from here. */
@@ -84,6 +101,14 @@ struct lw_driver_ops {
 	void (*flush)(struct lw_lane *lane);
 	/* Takes back a slice that no byte was sent for. False if it is too late. */
 	bool (*unpost)(struct lw_lane *lane, struct lw_slice *slice);
+	/* What is known of the connection of a lane that is UP. One cheap system call at most. False: nothing now. May
+	 * be NULL: nothing ever. */
+	bool (*look)(struct lw_lane *lane, struct lw_look *out);
+	/* Finds out whether something answers by this way, beside the lane's connection and without a change of it. It
+	 * reports lw_lane_probed, once, later, unless probe_end drops it. One at a time a lane. 0, or a negative errno:
+	 * nothing is under way. Both NULL: lanes stay where they are. */
+	int (*probe)(struct lw_lane *lane, const struct lw_view *view, uint32_t way);
+	void (*probe_end)(struct lw_lane *lane);
 	/* May be NULL if the driver serves no peers. Stops serving peers inside [addr, end): when it returns, no byte
 	 * there is or will be touched for a peer. */
 	void (*revoke)(void *worker_context, uint64_t addr, uint64_t end);

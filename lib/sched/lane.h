@@ -47,6 +47,24 @@ struct lw_lane_counters {
 
 #define LW_PEER_WORDS 12 /* of 8 bytes */
 
+#define LW_WAY_NONE UINT32_MAX
+
+/* What is measured of a lane, and its way home: heal.c. */
+struct lw_watch_state {
+	uint64_t moved;      /* as the driver last told */
+	uint64_t looked_ns;  /* when; 0: not since it came up, or became busy */
+	uint64_t ended;      /* stats.slices then */
+	uint32_t moved_ms;   /* it moved last, or became busy */
+	uint32_t ended_ms;   /* a slice last ended on it */
+	uint32_t min_rtt_us; /* 0: not known */
+	bool idle;           /* it had nothing to do since it was last looked at */
+	bool leaving;        /* takes no slices: it goes home when it is empty, or at leave_ms */
+	uint32_t leave_ms;
+	uint32_t probe_way; /* that is being asked; LW_WAY_NONE: none is */
+	uint32_t probe_ms;  /* the answer is awaited until then; none: the next probe is not before */
+	uint32_t pause_ms;  /* between two probes */
+};
+
 struct lw_lane {
 	struct lw_slice_list inflight;
 	struct lw_worker *worker;
@@ -56,8 +74,13 @@ struct lw_lane {
 	uint32_t driver; /* in lw_drivers */
 	uint32_t credits;
 	uint32_t backoff_ms;
-	uint32_t failures;     /* connects in a row, one an address */
-	uint32_t retry_at_ms;  /* DOWN: not before */
+	uint32_t failures;    /* connects in a row, one a way */
+	uint32_t number;      /* among the path's lanes */
+	uint32_t way, home;   /* how it is, or is to be, connected; where it belongs */
+	uint32_t last_way;    /* how it was last UP; LW_WAY_NONE: never */
+	uint32_t retry_at_ms; /* DOWN: not before */
+	uint64_t bulk_bytes;  /* in flight, of bulk */
+	struct lw_watch_state watch;
 	uint32_t expire_at_ms; /* CONNECTING: fails then; UP: is cut then if kill is set */
 	bool kill;
 	bool fenced; /* set by the driver's lane_open: the peer ends this lane's older connections before it serves us
@@ -70,7 +93,8 @@ struct lw_lane {
 	_Atomic bool served;
 	_Atomic uint32_t shown_driver;        /* as driver */
 	_Atomic uint32_t segment;             /* own lanes: index of the slot */
-	_Atomic uint64_t peer[LW_PEER_WORDS]; /* served lanes: text of the peer's address */
+	_Atomic uint64_t rate;                /* bytes a second; 0: not measured yet */
+	_Atomic uint64_t peer[LW_PEER_WORDS]; /* text: served lanes, the peer's address; own ones, the way */
 	struct lw_lane_counters stats;
 	alignas(64) unsigned char own[]; /* the driver's own */
 };
@@ -93,6 +117,12 @@ uint32_t lw_lane_id(const struct lw_lane *lane);
 
 /* The lane takes slices from now on. */
 void lw_lane_up(struct lw_lane *lane);
+
+/* The text that statistics show: the peer's address of a served lane, the way of an own one. It is cut at the end. */
+void lw_lane_show(struct lw_lane *lane, const char *text);
+
+/* What ops->probe found out: something answered, or nothing does. */
+void lw_lane_probed(struct lw_lane *lane, bool answered);
 
 /* The lane is lost: calls ops->lane_close, then hands its slices on. Those of which no byte was sent and READs go to
  * another lane or connection. WRITEs that may have reached the peer wait for this lane's next connection, if that will

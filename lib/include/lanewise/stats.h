@@ -24,7 +24,9 @@ enum lw_lane_state {
 	X(errors, "slices", "slices that ended in an error")                                                           \
 	X(retries, "slices", "slices handed to another connection")                                                    \
 	X(connects, "connections", "connections made")                                                                 \
-	X(calls, "calls", "system calls that moved bytes")
+	X(calls, "calls", "system calls that moved bytes")                                                             \
+	X(stalls, "times", "it stood still while the peer was there, and was cut")                                     \
+	X(moves, "times", "it came up by another way than before: away from a way that broke, or back")
 
 struct lw_lane_stats {
 	uint32_t lane;   /* index, unique among the engine's lanes that live; used again */
@@ -33,6 +35,8 @@ struct lw_lane_stats {
 	uint32_t target; /* 1: opened by the peer, we serve it; 0: opened by us */
 	char driver[16]; /* "tcp" */
 	char peer[128];  /* segment name, or the peer's address for target lanes */
+	char way[96];    /* own lanes: the pair of addresses, "10.0.1.1 > 10.0.1.2:15001"; "" if there is no such */
+	uint64_t rate;   /* bytes a second, as measured while it was busy; 0: not yet */
 	uint64_t inflight_slices;
 	uint64_t inflight_bytes;
 #define X(name, unit, help) uint64_t name;
