@@ -62,6 +62,8 @@ struct lw_view {
 	bool everything;      /* any range is offered (null driver) */
 	struct lw_rangemap *ranges;
 	struct lw_addrs data; /* where lanes connect to */
+	uint32_t rails;       /* the first of data, which the peer has named to be used side by side; 0: it named none,
+				 and data are tried one after the other */
 };
 
 struct lw_segment_slot {

@@ -155,6 +155,33 @@ void lw_segment_view_free(struct lw_view *view)
 	free_view(view);
 }
 
+static bool has_address(const struct lw_addrs *addrs, const struct sockaddr_storage *addr)
+{
+	for (uint32_t i = 0; i < addrs->count; i++)
+		if (lw_sockaddr_same_host(&addrs->addr[i], addr))
+			return true;
+	return false;
+}
+
+/* Where lanes connect to: the addresses that the peer names, then those that it was reached by. Its loopback addresses
+ * would be ours, if it is on another host. */
+static void set_data(struct lw_view *view, const struct lw_desc *desc, const struct lw_addrs *rpc)
+{
+	struct lw_addrs *data = &view->data;
+	bool here = rpc->count > 0 && lw_sockaddr_is_loopback(&rpc->addr[0]);
+
+	for (uint32_t i = 0; i < desc->data.count; i++)
+		if (here || !lw_sockaddr_is_loopback(&desc->data.addr[i]))
+			data->addr[data->count++] = desc->data.addr[i];
+	view->rails = data->count;
+	for (uint32_t i = 0; i < rpc->count && data->count < sizeof(data->addr) / sizeof(data->addr[0]); i++) {
+		if (has_address(data, &rpc->addr[i]))
+			continue;
+		data->addr[data->count] = rpc->addr[i];
+		lw_sockaddr_set_port(&data->addr[data->count++], desc->tcp_port);
+	}
+}
+
 int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc,
 		    struct lw_view **out)
 {
@@ -183,9 +210,7 @@ int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const 
 	view->tcp_options = desc->tcp_options;
 	view->incarnation = desc->incarnation;
 	view->tcp_version = desc->tcp_version;
-	view->data = *rpc;
-	for (uint32_t i = 0; i < view->data.count; i++)
-		lw_sockaddr_set_port(&view->data.addr[i], desc->tcp_port);
+	set_data(view, desc, rpc);
 	free(ranges);
 	*out = view;
 	return 0;

@@ -119,6 +119,18 @@ static void put_shm(FILE *to, const struct lw_desc *desc, const char *comma)
 	fprintf(to, ",\"pid\":%" PRIu32 "}", shm->pid);
 }
 
+static void put_data(FILE *to, const struct lw_desc *desc, const char *comma)
+{
+	char text[80];
+
+	fprintf(to, "%s\"data\":[", comma);
+	for (uint32_t i = 0; i < desc->data.count; i++) {
+		lw_sockaddr_format(&desc->data.addr[i], text, sizeof(text));
+		fprintf(to, "%s\"%s\"", i == 0 ? "" : ",", text);
+	}
+	putc(']', to);
+}
+
 static void put_ours(FILE *to, const struct lw_desc *desc)
 {
 	bool restricted = false;
@@ -127,7 +139,8 @@ static void put_ours(FILE *to, const struct lw_desc *desc)
 
 	for (i = 0; i < desc->buffer_count; i++)
 		restricted |= desc->buffers[i].access != LW_ACCESS_REMOTE;
-	if (!restricted && desc->incarnation == 0 && desc->tcp_options == 0 && desc->shm.pid == 0)
+	if (!restricted && desc->incarnation == 0 && desc->tcp_options == 0 && desc->shm.pid == 0 &&
+	    desc->data.count == 0)
 		return;
 	fputs("\"lw\":{", to);
 	if (restricted) {
@@ -143,6 +156,10 @@ static void put_ours(FILE *to, const struct lw_desc *desc)
 	}
 	if ((desc->tcp_options & LW_TCP_CHECKSUM) != 0) {
 		fprintf(to, "%s\"checksum\":true", comma);
+		comma = ",";
+	}
+	if (desc->data.count != 0) {
+		put_data(to, desc, comma);
 		comma = ",";
 	}
 	if (desc->incarnation != 0) {
@@ -297,6 +314,25 @@ static int read_option(const cJSON *ours, const char *name, uint8_t bit, struct 
 		return lw_bad(why, "lw.auth or lw.checksum is neither true nor false");
 	if (cJSON_IsTrue(item))
 		desc->tcp_options |= bit;
+	return 0;
+}
+
+static int read_data(const cJSON *ours, struct lw_desc *desc, const struct lw_why *why)
+{
+	const cJSON *list = lw_json_field(ours, "data"), *item;
+	struct lw_addrs *data = &desc->data;
+
+	if (list == NULL)
+		return 0;
+	if (!cJSON_IsArray(list) || (size_t)cJSON_GetArraySize(list) > sizeof(data->addr) / sizeof(data->addr[0]))
+		return lw_bad(why, "lw.data is not a list of at most %zu addresses",
+			      sizeof(data->addr) / sizeof(data->addr[0]));
+	cJSON_ArrayForEach(item, list)
+	{
+		if (!cJSON_IsString(item) || lw_sockaddr_parse(item->valuestring, &data->addr[data->count]) != 0)
+			return lw_bad(why, "lw.data[%u] is not the numeric address and port of a host", data->count);
+		data->count++;
+	}
 	return 0;
 }
 
@@ -495,6 +531,8 @@ static int read_document(const cJSON *root, struct lw_desc *desc, const struct l
 		ret = read_option(ours, "auth", LW_TCP_AUTH, desc, why);
 	if (ret == 0)
 		ret = read_option(ours, "checksum", LW_TCP_CHECKSUM, desc, why);
+	if (ret == 0)
+		ret = read_data(ours, desc, why);
 	if (ret == 0)
 		ret = read_shm(ours, desc, why);
 	if (ret == 0)

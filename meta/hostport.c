@@ -150,6 +150,56 @@ void lw_sockaddr_format(const struct sockaddr_storage *addr, char *text, size_t 
 		snprintf(text, size, addr->ss_family == AF_INET6 ? "[%s]:%u" : "%s:%u", host, lw_sockaddr_port(addr));
 }
 
+bool lw_sockaddr_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	if (a->ss_family != b->ss_family)
+		return false;
+	if (a->ss_family == AF_INET)
+		return memcmp(&((const struct sockaddr_in *)a)->sin_addr, &((const struct sockaddr_in *)b)->sin_addr,
+			      4) == 0;
+	return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16) ==
+	       0;
+}
+
+bool lw_sockaddr_is_loopback(const struct sockaddr_storage *addr)
+{
+	if (addr->ss_family == AF_INET)
+		return ntohl(((const struct sockaddr_in *)addr)->sin_addr.s_addr) >> 24 == 127;
+	return addr->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)addr)->sin6_addr);
+}
+
+static bool is_one_host(const struct sockaddr_storage *addr)
+{
+	if (addr->ss_family == AF_INET) {
+		uint32_t number = ntohl(((const struct sockaddr_in *)addr)->sin_addr.s_addr);
+
+		return number != 0 && number >> 28 < 14;
+	} else {
+		const struct in6_addr *v6 = &((const struct sockaddr_in6 *)addr)->sin6_addr;
+
+		return !IN6_IS_ADDR_UNSPECIFIED(v6) && !IN6_IS_ADDR_MULTICAST(v6) && !IN6_IS_ADDR_LINKLOCAL(v6);
+	}
+}
+
+int lw_sockaddr_parse(const char *text, struct sockaddr_storage *out)
+{
+	struct sockaddr_storage addr = {.ss_family = AF_INET};
+	struct lw_hostport hp;
+
+	if (lw_hostport_parse(text, 0, &hp) != 0 || hp.port == 0)
+		return -EINVAL;
+	if (hp.v6)
+		addr.ss_family = AF_INET6;
+	if (inet_pton(addr.ss_family, hp.host,
+		      hp.v6 ? (void *)&((struct sockaddr_in6 *)&addr)->sin6_addr
+			    : (void *)&((struct sockaddr_in *)&addr)->sin_addr) != 1 ||
+	    !is_one_host(&addr))
+		return -EINVAL;
+	lw_sockaddr_set_port(&addr, hp.port);
+	*out = addr;
+	return 0;
+}
+
 /* Look-up -------------------------------------------------------------------------------------------------------------
  */
 

@@ -39,6 +39,14 @@ socklen_t lw_sockaddr_length(const struct sockaddr_storage *addr);
 /* "1.2.3.4:5" or "[::1]:5" for messages. */
 void lw_sockaddr_format(const struct sockaddr_storage *addr, char *text, size_t size);
 
+/* What lw_sockaddr_format writes, read again: a numeric address with its port. 0; -EINVAL anything else, also an
+ * address that nobody can be reached by (of no host, of many, or of a link without telling which). Never blocks. */
+int lw_sockaddr_parse(const char *text, struct sockaddr_storage *out);
+/* Whether the addresses are the same, whatever their ports. */
+bool lw_sockaddr_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b);
+/* Whether only this host is behind it. */
+bool lw_sockaddr_is_loopback(const struct sockaddr_storage *addr);
+
 /* Binds and listens on addr with a port drawn at random from [min, max], nonblocking, close-on-exec. The socket stays
  * bound from choice to listen. SO_REUSEADDR is for the case alone that no other port is free: so a process that is
  * started again finds its port if only connections of its earlier life hold it (see lw_accepted_reuse). *fd and *port

@@ -167,6 +167,47 @@ static int check_congestion(const struct lw_engine *engine, int fd, char *why, s
 	return -EINVAL;
 }
 
+/* A child of fork may have them, too, and peers must not wait for it. */
+static void close_listeners(struct tcp_engine *tcp)
+{
+	while (tcp->listeners > 0) {
+		struct tcp_listener *listener = &tcp->listener[--tcp->listeners];
+
+		shutdown(listener->fd, SHUT_RDWR);
+		close(listener->fd);
+	}
+}
+
+static int open_listener(struct tcp_engine *tcp, const struct sockaddr_storage *addr)
+{
+	struct tcp_listener *listener = &tcp->listener[tcp->listeners];
+	int error = lw_listen_random(addr, (uint16_t)tcp->engine->config.port_min,
+				     (uint16_t)tcp->engine->config.port_max, BACKLOG, &listener->fd, &listener->port);
+
+	if (error != 0)
+		return error;
+	listener->tcp = tcp;
+	tcp->listeners++;
+	return 0;
+}
+
+/* At the engine's own address, and at those of the rails. */
+static int open_listeners(struct tcp_engine *tcp)
+{
+	const struct sockaddr_storage *own = &tcp->engine->address.addr[0];
+	int error = open_listener(tcp, own);
+
+	for (uint32_t i = 0; error == 0 && i < tcp->rails.count; i++) {
+		if (lw_sockaddr_same_host(&tcp->rails.rail[i].addr, own))
+			continue;
+		tcp->rail_listener[i] = tcp->listeners;
+		error = open_listener(tcp, &tcp->rails.rail[i].addr);
+	}
+	if (error != 0)
+		close_listeners(tcp);
+	return error;
+}
+
 static int tcp_open(struct lw_engine *engine, void **context, char *why, size_t why_size)
 {
 	struct tcp_engine *tcp = calloc(1, sizeof(*tcp));
@@ -183,13 +224,15 @@ static int tcp_open(struct lw_engine *engine, void **context, char *why, size_t 
 		error = tcp_auth_open(why, why_size);
 	if (error != 0)
 		goto out;
-	error = lw_listen_random(&engine->address.addr[0], (uint16_t)engine->config.port_min,
-				 (uint16_t)engine->config.port_max, BACKLOG, &tcp->listen_fd, &tcp->port);
+	error = tcp_rails_read(engine->config.tcp_bind, engine->address.addr[0].ss_family, &tcp->rails, why, why_size);
+	if (error != 0)
+		goto out;
+	error = open_listeners(tcp);
 	if (error != 0)
 		goto fail;
-	error = check_congestion(engine, tcp->listen_fd, why, why_size);
+	error = check_congestion(engine, tcp->listener[0].fd, why, why_size);
 	if (error != 0) {
-		close(tcp->listen_fd);
+		close_listeners(tcp);
 		goto out;
 	}
 	tcp->splice_bytes = choose_splice(engine, why, why_size);
@@ -208,8 +251,7 @@ static void tcp_close(void *context)
 {
 	struct tcp_engine *tcp = context;
 
-	shutdown(tcp->listen_fd, SHUT_RDWR); /* a forked child may have it, too, and peers must not wait for it */
-	close(tcp->listen_fd);
+	close_listeners(tcp);
 	free(tcp->workers);
 	free(tcp);
 }
@@ -269,9 +311,14 @@ static void tcp_describe(void *context, struct lw_desc *desc)
 {
 	const struct tcp_engine *tcp = context;
 
-	desc->tcp_port = tcp->port;
+	desc->tcp_port = tcp->listener[0].port;
 	desc->tcp_version = 2;
 	desc->tcp_options = tcp_options(tcp->engine);
+	for (uint32_t i = 0; i < tcp->rails.count; i++) {
+		desc->data.addr[i] = tcp->rails.rail[i].addr;
+		lw_sockaddr_set_port(&desc->data.addr[i], tcp->listener[tcp->rail_listener[i]].port);
+	}
+	desc->data.count = tcp->rails.count;
 }
 
 /* A connection on its way from the control thread to a worker; the control thread frees it afterwards. */
@@ -300,19 +347,20 @@ static void handover_run(struct lw_worker *worker, struct lw_command *command)
 static void accept_some(void *arg)
 {
 	static struct lw_log_limit limit;
-	struct tcp_engine *tcp = arg;
+	struct tcp_listener *listener = arg;
+	struct tcp_engine *tcp = listener->tcp;
 
 	for (int i = 0; i < ACCEPTS; i++) {
 		struct sockaddr_storage addr;
 		socklen_t length = sizeof(addr);
 		struct handover *handover;
-		int fd = accept4(tcp->listen_fd, (struct sockaddr *)&addr, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd = accept4(listener->fd, (struct sockaddr *)&addr, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd < 0) {
 			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
 				lw_log_limited(&limit, LW_LOG_WARNING, "connections wait to be accepted: %s",
 					       strerror(errno));
-				lw_ctrl_watch_pause(tcp->engine->ctrl, tcp->watch, ACCEPT_REST_MS);
+				lw_ctrl_watch_pause(tcp->engine->ctrl, listener->watch, ACCEPT_REST_MS);
 			}
 			if (errno != EINTR && errno != ECONNABORTED)
 				return;
@@ -331,18 +379,30 @@ static void accept_some(void *arg)
 	}
 }
 
-static int tcp_start(void *context)
-{
-	struct tcp_engine *tcp = context;
-
-	return lw_ctrl_watch(tcp->engine->ctrl, tcp->listen_fd, accept_some, tcp, &tcp->watch);
-}
-
 static void tcp_stop(void *context)
 {
 	struct tcp_engine *tcp = context;
 
-	lw_ctrl_unwatch(tcp->engine->ctrl, tcp->watch);
+	for (uint32_t i = 0; i < tcp->listeners; i++) {
+		if (tcp->listener[i].watch != NULL)
+			lw_ctrl_unwatch(tcp->engine->ctrl, tcp->listener[i].watch);
+		tcp->listener[i].watch = NULL;
+	}
+}
+
+static int tcp_start(void *context)
+{
+	struct tcp_engine *tcp = context;
+	int error = 0;
+
+	for (uint32_t i = 0; i < tcp->listeners && error == 0; i++) {
+		struct tcp_listener *listener = &tcp->listener[i];
+
+		error = lw_ctrl_watch(tcp->engine->ctrl, listener->fd, accept_some, listener, &listener->watch);
+	}
+	if (error != 0)
+		tcp_stop(context);
+	return error;
 }
 
 static int tcp_worker_open(void *context, struct lw_worker *worker, void **worker_context)
@@ -404,8 +464,8 @@ static void tcp_forked(void *worker_context)
 	LIST_FOREACH(sock, &own->open, open_link)
 	close(sock->io.fd);
 	tcp_pipes_forked(&own->pipes);
-	if (own->worker->index == 0)
-		close(own->tcp->listen_fd);
+	for (uint32_t i = 0; own->worker->index == 0 && i < own->tcp->listeners; i++)
+		close(own->tcp->listener[i].fd);
 }
 
 static bool tcp_poll(void *worker_context)

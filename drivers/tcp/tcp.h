@@ -12,6 +12,7 @@
 #include "drivers/tcp/checksum.h"
 #include "drivers/tcp/piece.h"
 #include "drivers/tcp/pipe.h"
+#include "drivers/tcp/rails.h"
 #include "drivers/tcp/wire.h"
 #include "lib/sched/driver.h"
 #include "lib/sched/worker.h"
@@ -45,12 +46,20 @@ struct tcp_fence {
 	bool outrun; /* a newer connection of the lane was found */
 };
 
+struct tcp_listener {
+	struct tcp_engine *tcp;
+	int fd;
+	uint16_t port;
+	struct lw_ctrl_watch *watch;
+};
+
 /* An engine's part. */
 struct tcp_engine {
 	struct lw_engine *engine;
-	int listen_fd;
-	uint16_t port;
-	struct lw_ctrl_watch *watch;
+	struct tcp_rails rails;
+	struct tcp_listener listener[1 + TCP_RAILS]; /* at the engine's address, then at the rails elsewhere */
+	uint32_t listeners;
+	uint32_t rail_listener[TCP_RAILS]; /* which of them is a rail's */
 	uint32_t worker_count;
 	uint32_t next;         /* worker that gets the next connection; the control thread's */
 	uint64_t splice_bytes; /* WRITEs from this size go through a pipe; UINT64_MAX: none do */

@@ -146,7 +146,7 @@ static uint16_t data_port(struct lw_engine *engine)
 {
 	for (uint32_t i = 0; i < lw_drivers_count; i++)
 		if (lw_drivers[i] == &lw_tcp_ops)
-			return ((struct tcp_engine *)engine->driver_context[i])->port;
+			return ((struct tcp_engine *)engine->driver_context[i])->listener[0].port;
 	return 0;
 }
 

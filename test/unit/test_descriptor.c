@@ -354,6 +354,15 @@ static const struct shape wrong[] = {
 	{"shm grants no list",
 	 "{\"buffers\":[],\"lw\":{\"shm\":{\"fd\":3,\"pid\":7,\"changes\":0,\"grants\":{},\"host\":\"h\","
 	 "\"nonce\":\"0123456789abcdef0123456789abcdef\"}}," HEAD "}"},
+	{"data a text", "{\"buffers\":[],\"lw\":{\"data\":\"10.0.0.1:5\"}," HEAD "}"},
+	{"data a name", "{\"buffers\":[],\"lw\":{\"data\":[\"host:5\"]}," HEAD "}"},
+	{"data without a port", "{\"buffers\":[],\"lw\":{\"data\":[\"10.0.0.1\"]}," HEAD "}"},
+	{"data of many hosts", "{\"buffers\":[],\"lw\":{\"data\":[\"224.0.0.1:5\"]}," HEAD "}"},
+	{"data of no host", "{\"buffers\":[],\"lw\":{\"data\":[\"[::]:5\"]}," HEAD "}"},
+	{"data of some link", "{\"buffers\":[],\"lw\":{\"data\":[\"[fe80::1]:5\"]}," HEAD "}"},
+	{"nine data addresses", "{\"buffers\":[],\"lw\":{\"data\":[\"1.1.1.1:1\",\"1.1.1.1:2\",\"1.1.1.1:3\",\"1.1.1.1:"
+				"4\",\"1.1.1.1:5\",\"1.1.1."
+				"1:6\",\"1.1.1.1:7\",\"1.1.1.1:8\",\"1.1.1.1:9\"]}," HEAD "}"},
 	{"incarnation a number", "{\"buffers\":[],\"lw\":{\"incarnation\":5}," HEAD "}"},
 	{"incarnation short", "{\"buffers\":[],\"lw\":{\"incarnation\":\"123\"}," HEAD "}"},
 	{"incarnation no hex", "{\"buffers\":[],\"lw\":{\"incarnation\":\"0x23456789abcdef\"}," HEAD "}"},
@@ -523,6 +532,25 @@ static void test_decode_20000_buffers_takes_linear_time(void **state)
 		fail_msg("2,000 buffers: %" PRId64 " us, 20,000: %" PRId64 " us", small, large);
 }
 
+static void test_encode_data_addresses_are_read_again(void **state)
+{
+	struct lw_desc desc = {.name = "n:1", .protocol = "tcp", .tcp_port = 1, .tcp_version = 2, .data.count = 2};
+	struct lw_desc *read;
+	size_t length;
+	char *text;
+
+	(void)state;
+	assert_int_equal(lw_sockaddr_parse("10.1.0.2:15777", &desc.data.addr[0]), 0);
+	assert_int_equal(lw_sockaddr_parse("[2001:db8::2]:15778", &desc.data.addr[1]), 0);
+	assert_int_equal(lw_desc_encode(&desc, &text, &length), 0);
+	assert_non_null(strstr(text, "\"lw\":{\"data\":[\"10.1.0.2:15777\",\"[2001:db8::2]:15778\"]}"));
+	read = decode(text);
+	assert_int_equal(read->data.count, 2);
+	assert_memory_equal(&read->data.addr, &desc.data.addr, sizeof(desc.data.addr));
+	lw_desc_free(read);
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -539,6 +567,7 @@ int main(void)
 		cmocka_unit_test(test_decode_names_in_range_are_cut_or_refused),
 		cmocka_unit_test(test_decode_deep_nesting_is_refused_before_it_recurses),
 		cmocka_unit_test(test_decode_many_tiny_values_are_refused_before_they_are_allocated),
+		cmocka_unit_test(test_encode_data_addresses_are_read_again),
 		cmocka_unit_test(test_decode_20000_buffers_takes_linear_time),
 	};
 
