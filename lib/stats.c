@@ -12,8 +12,11 @@
 static void copy_lane(struct lw_engine *engine, const struct lw_worker *worker, uint32_t index,
 		      const struct lw_lane *lane, struct lw_lane_stats *out)
 {
+	char text[LW_PEER_WORDS * sizeof(uint64_t) + 1] = "";
 	uint32_t driver;
 
+	static_assert(sizeof(text) <= sizeof(out->peer) && sizeof(text) <= sizeof(out->way),
+		      "there is room for either");
 	memset(out, 0, sizeof(*out));
 	out->lane = index * engine->worker_count + worker->index;
 	out->worker = worker->index;
@@ -21,18 +24,20 @@ static void copy_lane(struct lw_engine *engine, const struct lw_worker *worker, 
 	out->target = atomic_load_explicit(&lane->served, memory_order_relaxed);
 	driver = atomic_load_explicit(&lane->shown_driver, memory_order_relaxed);
 	snprintf(out->driver, sizeof(out->driver), "%s", lw_drivers[driver]->name);
-	if (out->target) {
-		for (size_t i = 0; i < LW_PEER_WORDS; i++) {
-			uint64_t word = atomic_load_explicit(&lane->peer[i], memory_order_relaxed);
+	for (size_t i = 0; i < LW_PEER_WORDS; i++) {
+		uint64_t word = atomic_load_explicit(&lane->peer[i], memory_order_relaxed);
 
-			memcpy(out->peer + i * sizeof(word), &word, sizeof(word));
-		}
-		out->peer[LW_PEER_WORDS * sizeof(uint64_t) - 1] = '\0';
+		memcpy(text + i * sizeof(word), &word, sizeof(word));
+	}
+	if (out->target) {
+		memcpy(out->peer, text, sizeof(text));
 	} else {
 		const struct lw_segment_slot *slot =
 			&engine->segments[atomic_load_explicit(&lane->segment, memory_order_relaxed)];
 
 		snprintf(out->peer, sizeof(out->peer), "%.*s", (int)sizeof(out->peer) - 1, slot->name);
+		memcpy(out->way, text, sizeof(text));
+		out->rate = atomic_load_explicit(&lane->rate, memory_order_relaxed);
 	}
 	out->inflight_slices = atomic_load_explicit(&lane->stats.inflight_slices, memory_order_relaxed);
 	out->inflight_bytes = atomic_load_explicit(&lane->stats.inflight_bytes, memory_order_relaxed);

@@ -6,6 +6,8 @@
  * bodies of many slices, one recvmsg scatters statuses and bodies straight into their destinations.
  */
 #include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -515,23 +517,34 @@ static void say_hello(struct tcp_lane *own, const struct lw_view *view)
 	own->out_length = TCP_HEADER_BYTES + TCP_NONCE_BYTES;
 }
 
+static void show_way(struct lw_lane *lane, const struct tcp_way *way)
+{
+	char from[48] = "", to[80], text[sizeof(from) + sizeof(to) + 4];
+
+	lw_sockaddr_format(way->addr, to, sizeof(to));
+	if (way->rail != NULL) {
+		lw_sockaddr_format(&way->rail->addr, from, sizeof(from));
+		*strrchr(from, ':') = '\0';
+	}
+	snprintf(text, sizeof(text), "%s%s%s", from, way->rail != NULL ? " > " : "", to);
+	lw_lane_show(lane, text);
+}
+
 int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 {
 	struct tcp_lane *own = own_of(lane);
 	uint64_t token = own->token;
 	struct lw_engine *engine = lane->worker->engine;
 	struct tcp_worker *worker = lane->worker->driver_context[lane->driver];
-	uint8_t next = own->next_addr;
-	const struct sockaddr_storage *addr;
+	struct tcp_way way;
 	int fd, error;
 
 	memset(own, 0, sizeof(*own));
 	own->token = token != 0 ? tcp_token_next(token) : draw_token();
 	own->sock.io.fd = -1;
-	if (view->data.count == 0)
+	if (!tcp_ways_get(&worker->tcp->rails, view, lane->way, &way))
 		return -EHOSTUNREACH;
-	addr = &view->data.addr[next % view->data.count];
-	own->next_addr = (uint8_t)((next + 1) % view->data.count);
+	show_way(lane, &way);
 	own->version =
 		view->tcp_version < engine->config.tcp_proto ? view->tcp_version : (uint8_t)engine->config.tcp_proto;
 	if (view->incarnation != 0 && own->version >= 2)
@@ -540,22 +553,14 @@ int tcp_lane_open(struct lw_lane *lane, const struct lw_view *view)
 	if (own->options != tcp_options(engine))
 		return -EPROTONOSUPPORT;
 	lane->fenced = own->greeting != TCP_GREETED && own->token != 0;
-	fd = socket(addr->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	fd = tcp_way_dial(&way, &error);
 	if (fd < 0)
-		return -errno;
+		return error;
 	tcp_sock_init(&own->sock, worker, fd, work);
 	own->used_ms = worker->worker->now_ms;
-	tcp_sock_options(fd);
-	if (connect(fd, (const struct sockaddr *)addr, lw_sockaddr_length(addr)) != 0 && errno != EINPROGRESS &&
-	    errno != EINTR) {
-		error = -errno;
-		goto fail;
-	}
 	error = lw_worker_io_add(lane->worker, &own->sock.io, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
-	if (error == 0)
-		return 0;
-fail:
-	tcp_sock_close(&own->sock, false);
+	if (error != 0)
+		tcp_sock_close(&own->sock, false);
 	return error;
 }
 

@@ -278,6 +278,13 @@ static bool tcp_peer_checks(const void *context, const struct lw_view *view)
 	return view->incarnation != 0 && view->tcp_version >= 2 && tcp->engine->config.tcp_proto >= 2;
 }
 
+static struct lw_ways tcp_ways(const void *context, const struct lw_view *view)
+{
+	const struct tcp_engine *tcp = context;
+
+	return tcp_ways_count(&tcp->rails, view);
+}
+
 static bool speaks_tcp(const char *protocols)
 {
 	while (*protocols != '\0') {
@@ -504,6 +511,7 @@ const struct lw_driver_ops lw_tcp_ops = {
 	.stop = tcp_stop,
 	.describe = tcp_describe,
 	.peer_checks = tcp_peer_checks,
+	.ways = tcp_ways,
 	.reach = tcp_reach,
 	.worker_open = tcp_worker_open,
 	.worker_close = tcp_worker_close,
@@ -513,6 +521,9 @@ const struct lw_driver_ops lw_tcp_ops = {
 	.post = tcp_post,
 	.flush = tcp_flush,
 	.unpost = tcp_unpost,
+	.look = tcp_look,
+	.probe = tcp_probe,
+	.probe_end = tcp_probe_end,
 	.revoke = tcp_revoke,
 	.poll = tcp_poll,
 };

@@ -13,6 +13,7 @@
 #include "drivers/tcp/piece.h"
 #include "drivers/tcp/pipe.h"
 #include "drivers/tcp/rails.h"
+#include "drivers/tcp/ways.h"
 #include "drivers/tcp/wire.h"
 #include "lib/sched/driver.h"
 #include "lib/sched/worker.h"
@@ -117,7 +118,6 @@ struct tcp_lane {
 	uint32_t used_ms;
 	bool connected;
 	uint8_t version;
-	uint8_t next_addr;
 	uint64_t token; /* names the lane to the peer, over all its connections */
 	uint8_t options;
 	enum tcp_greeting_state greeting;
@@ -129,6 +129,7 @@ struct tcp_lane {
 		uint64_t status;
 		unsigned char target[TCP_NONCE_BYTES], proof[TCP_PROOF_BYTES];
 	} in;
+	struct tcp_sock probe; /* a connect that tells whether a way leads to the peer; worker NULL: none so far */
 };
 
 /* A slice's own part. */
@@ -164,6 +165,13 @@ void tcp_flush(struct lw_lane *lane);
 bool tcp_unpost(struct lw_lane *lane, struct lw_slice *slice);
 /* Closes lanes that have been idle too long. Now and then. */
 void tcp_lanes_tick(struct tcp_worker *worker);
+
+/* health.c */
+/* A nonblocking socket whose connect by this way is under way. The descriptor, or -1 and a negative errno in *error. */
+int tcp_way_dial(const struct tcp_way *way, int *error);
+bool tcp_look(struct lw_lane *lane, struct lw_look *out);
+int tcp_probe(struct lw_lane *lane, const struct lw_view *view, uint32_t way);
+void tcp_probe_end(struct lw_lane *lane);
 
 /* fence.c */
 /* Ends the lane's older connections and then calls tcp_serve_fenced: at once, or later with *out the fence that is on

@@ -5,19 +5,15 @@
 #include "lib/refresh.h"
 #include "lib/sched/path_pvt.h"
 
+#define BESIDE_MS 300 /* for a connect while another lane is up, if there is another way to try */
+#define ALONE_MS 1000 /* the same, if no lane is */
+
 bool lw_path_any_lane(const struct lw_path *path, enum lw_lane_state state)
 {
 	for (uint32_t i = 0; i < path->lanes; i++)
 		if (lw_lane_state(path->lane[i]) == state)
 			return true;
 	return false;
-}
-
-uint32_t lw_path_addresses(struct lw_worker *worker, const struct lw_path *path)
-{
-	const struct lw_view *view = lw_path_view(worker, path);
-
-	return view != NULL && view->data.count > 1 ? view->data.count : 1;
 }
 
 /* The route that the lanes are, or will be, of. A view that replaced another one may have fewer. */
@@ -28,21 +24,36 @@ static const struct lw_route *route_of(struct lw_path *path, const struct lw_vie
 	return &view->routes[path->route];
 }
 
+/* The ways of the route; the path keeps their number. */
+static struct lw_ways find_ways(struct lw_worker *worker, struct lw_path *path, const struct lw_view *view,
+				uint32_t driver)
+{
+	const struct lw_driver_ops *ops = lw_drivers[driver];
+	struct lw_ways ways = {.count = 1, .at_once = 1};
+
+	if (ops->ways != NULL)
+		ways = ops->ways(worker->engine->driver_context[driver], view);
+	path->ways = ways.count;
+	return ways;
+}
+
 static void take_lanes(struct lw_worker *worker, struct lw_path *path, const struct lw_view *view)
 {
-	uint32_t driver = route_of(path, view)->driver;
-	uint32_t want =
-		lw_drivers[driver]->lanes != 0 ? lw_drivers[driver]->lanes : (uint32_t)worker->engine->config.tcp_lanes;
+	uint32_t driver = route_of(path, view)->driver, want = lw_drivers[driver]->lanes;
+	struct lw_ways ways = find_ways(worker, path, view, driver);
 
 	if (want == 0)
-		want = 1;
-
-	while (path->lanes < want) {
+		want = (uint32_t)worker->engine->config.tcp_lanes;
+	if (want == 0)
+		want = ways.at_once;
+	while (path->lanes < want && path->lanes < LW_PATH_LANES) {
 		struct lw_lane *lane = lw_worker_lane_take(worker, driver);
 
 		if (lane == NULL)
 			break;
 		lane->path = path;
+		lane->home = path->lanes % ways.at_once;
+		lane->way = lane->home;
 		lane->retry_at_ms = worker->now_ms;
 		atomic_store_explicit(&lane->segment, path->segment, memory_order_relaxed);
 		atomic_store_explicit(&lane->in_use, true, memory_order_release);
@@ -76,6 +87,26 @@ static bool is_shortage(int error)
 	return error == -EMFILE || error == -ENFILE || error == -ENOBUFS || error == -ENOMEM || error == -EADDRNOTAVAIL;
 }
 
+/* How long a connect may take. A way that does not answer must not hold up what another one could carry. */
+static uint32_t connect_ms(const struct lw_worker *worker, const struct lw_path *path, const struct lw_lane *lane)
+{
+	uint32_t most = (uint32_t)worker->engine->config.connect_timeout_ms;
+	uint32_t quick = lw_path_any_lane(path, LW_LANE_UP) ? BESIDE_MS : ALONE_MS;
+
+	return lane->failures + 1 < path->ways && quick < most ? quick : most;
+}
+
+/* Another view may have fewer ways, or others. */
+static void adapt_ways(struct lw_worker *worker, struct lw_path *path, const struct lw_view *view)
+{
+	struct lw_ways ways = find_ways(worker, path, view, path->lane[0]->driver);
+
+	for (uint32_t i = 0; i < path->lanes; i++) {
+		path->lane[i]->home %= ways.count;
+		path->lane[i]->way %= ways.count;
+	}
+}
+
 void lw_path_connect(struct lw_worker *worker, struct lw_path *path)
 {
 	const struct lw_view *view = lw_path_view(worker, path);
@@ -89,13 +120,15 @@ void lw_path_connect(struct lw_worker *worker, struct lw_path *path)
 		take_lanes(worker, path, view);
 	if (path->lanes == 0)
 		lw_path_lane_lost(worker, path, LW_REASON_RESOURCES);
+	else
+		adapt_ways(worker, path, view);
 	for (uint32_t i = 0; i < path->lanes; i++) {
 		struct lw_lane *lane = path->lane[i];
 
 		if (lw_lane_state(lane) != LW_LANE_DOWN || !lw_before(lane->retry_at_ms, worker->now_ms))
 			continue;
 		atomic_store_explicit(&lane->state, LW_LANE_CONNECTING, memory_order_relaxed);
-		lane->expire_at_ms = worker->now_ms + (uint32_t)worker->engine->config.connect_timeout_ms;
+		lane->expire_at_ms = worker->now_ms + connect_ms(worker, path, lane);
 		error = lane->ops->lane_open(lane, view);
 		if (error != 0)
 			lw_lane_down(lane, is_shortage(error)          ? LW_REASON_RESOURCES

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/engine.h"
+#include "lib/sched/path_pvt.h"
 
 #define ATTEMPTS_MAX 3
 #define BACKOFF_MIN_MS 10
@@ -24,7 +25,15 @@ static void set_state(struct lw_lane *lane, enum lw_lane_state state)
 
 void lw_lane_up(struct lw_lane *lane)
 {
+	lw_worker_clock(lane->worker);
 	set_state(lane, LW_LANE_UP);
+	if (lane->last_way != LW_WAY_NONE && lane->last_way != lane->way) {
+		lw_count(&lane->stats.moves, 1);
+		atomic_store_explicit(&lane->rate, 0, memory_order_relaxed);
+		lane->watch.min_rtt_us = 0;
+	}
+	lane->last_way = lane->way;
+	lw_lane_watch_begin(lane);
 	lane->backoff_ms = 0;
 	lane->failures = 0;
 	lane->kill = false;
@@ -42,6 +51,11 @@ static void take_off(struct lw_lane *lane, struct lw_slice *slice)
 	lane->path->inflight--;
 	atomic_store_explicit(&lane->stats.inflight_slices, lane->ops->credits - lane->credits, memory_order_relaxed);
 	lw_count(&lane->stats.inflight_bytes, -slice->length);
+	if (slice->task->priority == LW_BULK) {
+		lane->bulk_bytes -= slice->length;
+		lane->path->bulk--;
+	}
+	lane->watch.idle |= TAILQ_EMPTY(&lane->inflight);
 }
 
 void lw_slice_done(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason reason)
@@ -67,9 +81,15 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 		return;
 	set_state(lane, LW_LANE_DOWN);
 	lane->kill = false;
+	lw_lane_watch_end(lane);
 	lane->ops->lane_close(lane);
 	if (path->quick == lane)
 		path->quick = NULL;
+	if (reason == LW_REASON_RESTARTED && path->ways > 1 && lw_path_good_way(path, lane) != LW_WAY_NONE) {
+		/* An address that the peer names is somebody else's here. */
+		lane->home = lane->way = lw_path_good_way(path, lane);
+		reason = LW_REASON_RESET;
+	}
 	if (reason == LW_REASON_RESTARTED)
 		path->dead = reason;
 	while ((slice = TAILQ_FIRST(&lane->inflight)) != NULL) {
@@ -90,13 +110,16 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 			lw_slice_done(lane, slice, reason);
 		}
 	}
-	/* A peer may have several addresses: it is unreachable when none answers. The driver takes the next one. */
-	if (!was_up && path->dead == LW_REASON_NONE && ++lane->failures < lw_path_addresses(worker, path)) {
+	/* There may be several ways to a peer: it is unreachable when there is no answer by any. */
+	if (!was_up && path->dead == LW_REASON_NONE && ++lane->failures < path->ways) {
+		lane->way = (lane->way + 1) % path->ways;
 		lane->retry_at_ms = worker->now_ms;
 		lw_path_activate(worker, path);
 		return;
 	}
 	lane->failures = 0;
+	if (!was_up)
+		lane->way = lane->home;
 	if (!was_up && lw_path_fall_back(worker, path))
 		return;
 	/* A connection that served is made again at once; one that could not be made waits, longer each time. */
@@ -110,19 +133,25 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 	lw_path_activate(worker, path);
 }
 
-struct lw_lane *lw_lane_serve(struct lw_worker *worker, uint32_t driver, const char *peer)
+void lw_lane_show(struct lw_lane *lane, const char *shown)
 {
-	struct lw_lane *lane = lw_worker_lane_take(worker, driver);
 	char text[LW_PEER_WORDS * sizeof(uint64_t)] = "";
 	uint64_t word;
 
-	if (lane == NULL)
-		return NULL;
-	snprintf(text, sizeof(text), "%s", peer);
+	snprintf(text, sizeof(text), "%s", shown);
 	for (size_t i = 0; i < LW_PEER_WORDS; i++) {
 		memcpy(&word, text + i * sizeof(word), sizeof(word));
 		atomic_store_explicit(&lane->peer[i], word, memory_order_relaxed);
 	}
+}
+
+struct lw_lane *lw_lane_serve(struct lw_worker *worker, uint32_t driver, const char *peer)
+{
+	struct lw_lane *lane = lw_worker_lane_take(worker, driver);
+
+	if (lane == NULL)
+		return NULL;
+	lw_lane_show(lane, peer);
 	atomic_store_explicit(&lane->served, true, memory_order_relaxed);
 	set_state(lane, LW_LANE_UP);
 	lw_count(&lane->stats.connects, 1);

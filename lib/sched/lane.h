@@ -75,8 +75,8 @@ struct lw_lane {
 	uint32_t credits;
 	uint32_t backoff_ms;
 	uint32_t failures;    /* connects in a row, one a way */
-	uint32_t number;      /* among the path's lanes */
 	uint32_t way, home;   /* how it is, or is to be, connected; where it belongs */
+	uint32_t strikes;     /* standstills since a slice last ended on it */
 	uint32_t last_way;    /* how it was last UP; LW_WAY_NONE: never */
 	uint32_t retry_at_ms; /* DOWN: not before */
 	uint64_t bulk_bytes;  /* in flight, of bulk */
@@ -112,6 +112,10 @@ static inline uint32_t lw_lane_state(const struct lw_lane *lane)
 
 /* The lane's number in the engine, as tasks and statistics name it. */
 uint32_t lw_lane_id(const struct lw_lane *lane);
+
+/* For lib/sched: the lane came up, or goes down. */
+void lw_lane_watch_begin(struct lw_lane *lane);
+void lw_lane_watch_end(struct lw_lane *lane);
 
 /* For drivers, on the worker's thread. */
 

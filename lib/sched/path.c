@@ -12,7 +12,7 @@ static bool has_work(const struct lw_path *path)
 
 void lw_path_init(struct lw_worker *worker, struct lw_path *path, uint32_t segment, uint32_t gen)
 {
-	*path = (struct lw_path){.segment = segment, .gen = gen};
+	*path = (struct lw_path){.segment = segment, .gen = gen, .ways = 1};
 	for (int i = 0; i < LW_PATH_LISTS; i++)
 		lw_tasks_init(&path->waiting[i]);
 	TAILQ_INIT(&path->retry);
@@ -119,7 +119,13 @@ static struct lw_slice *take_slice(struct lw_worker *worker, struct lw_path *pat
 
 static void post(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane, struct lw_slice *slice)
 {
+	if (TAILQ_EMPTY(&lane->inflight))
+		lane->watch.moved_ms = worker->now_ms; /* it stands still from now on at the earliest */
 	TAILQ_INSERT_TAIL(&lane->inflight, slice, link);
+	if (slice->task->priority == LW_BULK) {
+		lane->bulk_bytes += slice->length;
+		path->bulk++;
+	}
 	lane->credits--;
 	worker->hot++;
 	path->inflight++;
@@ -132,48 +138,10 @@ static void post(struct lw_worker *worker, struct lw_path *path, struct lw_lane 
 	lane->ops->post(lane, slice);
 }
 
-/* The lane that has least to do among those that can take a slice. */
-static struct lw_lane *pick_lane(struct lw_worker *worker, struct lw_path *path)
+/* Cuts the head of a class once. False if there is no credit, lane or slice for it. */
+static bool cut_head(struct lw_worker *worker, struct lw_path *path, uint32_t priority)
 {
-	struct lw_lane *best = NULL;
-	uint64_t least = worker->engine->config.lane_bytes; /* who has more has enough to do */
-
-	for (uint32_t i = 0; i < path->lanes; i++) {
-		struct lw_lane *lane = path->lane[i];
-		uint64_t bytes = atomic_load_explicit(&lane->stats.inflight_bytes, memory_order_relaxed);
-
-		if (lw_lane_state(lane) == LW_LANE_UP && lane->credits != 0 && bytes < least) {
-			best = lane;
-			least = bytes;
-		}
-	}
-	return best;
-}
-
-static uint64_t slice_length(struct lw_worker *worker, const struct lw_path *path, const struct lw_lane *lane,
-			     const struct lw_task *task, uint64_t cut)
-{
-	uint64_t length = task->length - cut;
-	const struct lw_rangemap *map;
-	const struct lw_range *range;
-	const struct lw_view *view;
-
-	if (length > worker->engine->config.slice_bytes)
-		length = worker->engine->config.slice_bytes;
-	if (lane->ops->peer_cuts == 0 || (task->flags & LW_TASK_MISSED) != 0)
-		return length;
-	view = lw_path_view(worker, path);
-	map = path->segment == 0 ? atomic_load_explicit(&worker->engine->memory, memory_order_acquire) : view->ranges;
-	range = lw_rangemap_find(map, task->remote + cut);
-	/* Gone since the check: the peer will refuse it. */
-	if (range != NULL && range->end - (task->remote + cut) < length)
-		length = range->end - (task->remote + cut);
-	return length;
-}
-
-/* Cuts the head of a list once. False if there is no credit, lane or slice for it. */
-static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_task_list *list)
-{
+	struct lw_task_list *list = &path->waiting[priority];
 	struct lw_task *task = &worker->engine->tasks[list->head];
 	enum lw_reason reason;
 	struct lw_slice *slice;
@@ -197,7 +165,7 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_t
 			lw_path_finish(worker, task, LW_LANE_NONE, task->reason);
 		return true;
 	}
-	lane = pick_lane(worker, path);
+	lane = lw_path_choose(worker, path, task->length - list->cut, priority, false);
 	if (lane == NULL)
 		return false;
 	slice = take_slice(worker, path);
@@ -210,9 +178,11 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, struct lw_t
 	slice->only = NULL;
 	slice->local = task->local + list->cut;
 	slice->remote = task->remote + list->cut;
-	slice->length = slice_length(worker, path, lane, task, list->cut);
+	slice->length = lw_path_slice_length(worker, path, lane, task, list->cut);
 	task->slices++;
 	list->cut += slice->length;
+	list->bytes -= slice->length;
+	lw_path_turn_done(worker, path, priority, slice->length);
 	if (list->cut == task->length)
 		lw_tasks_unlink(worker->engine, list, LW_INDEX_NONE);
 	post(worker, path, lane, slice);
@@ -229,7 +199,8 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 		lw_path_connect(worker, path);
 	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
 		next = TAILQ_NEXT(slice, link);
-		lane = slice->only != NULL ? slice->only : pick_lane(worker, path);
+		lane = slice->only != NULL ? slice->only
+					   : lw_path_choose(worker, path, slice->length, slice->task->priority, true);
 		if (lane == NULL)
 			return worked;
 		if (lw_lane_state(lane) != LW_LANE_UP || lane->credits == 0)
@@ -243,12 +214,18 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 		else
 			post(worker, path, lane, slice);
 	}
-	for (int i = 0; i < LW_PATH_PRIORITIES; i++) {
-		while (path->waiting[i].head != LW_INDEX_NONE) {
-			if (!cut_head(worker, path, &path->waiting[i]))
-				return worked;
+	while (path->waiting[LW_FOREGROUND].head != LW_INDEX_NONE || path->waiting[LW_BULK].head != LW_INDEX_NONE) {
+		uint32_t turn = lw_path_turn(worker, path);
+
+		if (cut_head(worker, path, turn)) {
 			worked = true;
+			continue;
 		}
+		/* Bulk that may not have more under way has had its turn; else it is the next one, when there is room.
+		 */
+		if (turn == LW_FOREGROUND || path->bulk == 0 || path->waiting[LW_FOREGROUND].head == LW_INDEX_NONE)
+			return worked;
+		path->lead = 0;
 	}
 	if (path->active && !has_work(path)) {
 		path->active = false;
@@ -274,6 +251,7 @@ void lw_path_tick(struct lw_worker *worker, struct lw_path *path)
 		else if (state == LW_LANE_DOWN && lw_before(lane->retry_at_ms, worker->now_ms))
 			lane->retry_at_ms = worker->now_ms; /* it must not become the future when the clock wraps */
 	}
+	lw_path_watch(worker, path);
 	if (path->timed && lw_before(path->deadline_ms, worker->now_ms))
 		lw_path_abort(worker, path, &expiry);
 }

@@ -14,13 +14,13 @@
 #include "lib/sched/lane.h"
 
 #define LW_PATH_LANES 16
-#define LW_PATH_PRIORITIES 2
 #define LW_PATH_MISSED 2 /* the list of those that wait for a refresh of the peer's ranges */
 #define LW_PATH_LISTS 3
 
 struct lw_task_list {
 	uint32_t head, tail; /* task indices; LW_INDEX_NONE when empty */
 	uint64_t cut;        /* bytes of the head task that were cut into slices */
+	uint64_t bytes;      /* of all of its tasks, but for cut */
 };
 
 /* The range that answered last: mostly it answers the next request of the same pass, too. */
@@ -35,7 +35,11 @@ struct lw_path {
 	uint32_t gen;     /* of the segment that it serves; 0: idle */
 	uint32_t lanes;
 	uint32_t route;        /* of the view's, which the lanes are of */
+	uint32_t ways;         /* of the route, when lanes were last connected; at least 1 */
 	uint32_t inflight;     /* slices on its lanes */
+	uint32_t bulk;         /* of those, slices of bulk */
+	uint32_t looked_ms;    /* its lanes were last looked at */
+	int64_t lead;          /* bytes of the foreground that were cut while bulk waited, less what bulk got for it */
 	uint32_t held;         /* slices in use */
 	struct lw_lane *quick; /* up, and its driver may move small requests at once; NULL: none */
 	struct lw_hint hint;   /* of the peer's ranges */
@@ -81,11 +85,10 @@ void lw_path_refreshed(struct lw_worker *worker, struct lw_path *path, uint32_t 
  * grace. */
 void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct lw_abort *abort);
 
-/* Deadlines, connects that take too long, lanes whose grace is over, reconnects. About once a millisecond. */
+/* Deadlines, connects that take too long, lanes whose grace is over or that stand still, reconnects. About once a
+ * millisecond. */
 void lw_path_tick(struct lw_worker *worker, struct lw_path *path);
 
-/* Addresses that a lane may try before the peer counts as unreachable; at least 1. */
-uint32_t lw_path_addresses(struct lw_worker *worker, const struct lw_path *path);
 /* No lane of this route could be made: the lanes are given back, and the next route's are taken when the path is
  * pumped. False: there is no other route, or a lane is left. */
 bool lw_path_fall_back(struct lw_worker *worker, struct lw_path *path);

@@ -39,6 +39,7 @@ static inline void lw_tasks_append(struct lw_engine *engine, struct lw_task_list
 
 	task->next = LW_INDEX_NONE;
 	task->flags |= LW_TASK_QUEUED;
+	list->bytes += task->length;
 	if (list->tail == LW_INDEX_NONE)
 		list->head = index;
 	else
@@ -52,8 +53,10 @@ static inline struct lw_task *lw_tasks_unlink(struct lw_engine *engine, struct l
 	uint32_t index = previous == LW_INDEX_NONE ? list->head : engine->tasks[previous].next;
 	struct lw_task *task = &engine->tasks[index];
 
+	list->bytes -= task->length;
 	if (previous == LW_INDEX_NONE) {
 		list->head = task->next;
+		list->bytes += list->cut;
 		list->cut = 0;
 	} else {
 		engine->tasks[previous].next = task->next;
@@ -126,6 +129,26 @@ bool lw_path_miss(struct lw_worker *worker, struct lw_path *path, struct lw_task
 bool lw_path_any_lane(const struct lw_path *path, enum lw_lane_state state);
 /* Connects what is down and may be tried again. */
 void lw_path_connect(struct lw_worker *worker, struct lw_path *path);
+
+/* choice.c */
+
+/* The lane for a slice of a request of which so many bytes are left. urgent: it was on another lane already, and bounds
+ * on what lanes hold don't count. NULL: it has to wait. */
+struct lw_lane *lw_path_choose(struct lw_worker *worker, struct lw_path *path, uint64_t length, uint32_t priority,
+			       bool urgent);
+/* The length of the task's next slice on that lane, of which cut bytes are cut already. */
+uint64_t lw_path_slice_length(struct lw_worker *worker, const struct lw_path *path, const struct lw_lane *lane,
+			      const struct lw_task *task, uint64_t cut);
+/* The class (enum lw_priority) whose turn it is; and a slice of a class was cut. */
+uint32_t lw_path_turn(const struct lw_worker *worker, const struct lw_path *path);
+void lw_path_turn_done(const struct lw_worker *worker, struct lw_path *path, uint32_t priority, uint64_t bytes);
+
+/* heal.c */
+
+/* Looks at lanes that are busy, cuts those that stand still, and sends home those that can go there. */
+void lw_path_watch(struct lw_worker *worker, struct lw_path *path);
+/* The way of another lane that is up and well; LW_WAY_NONE: there is none. */
+uint32_t lw_path_good_way(const struct lw_path *path, const struct lw_lane *except);
 
 /* abort.c */
 

@@ -27,6 +27,7 @@
 #define HOT_NS 1000000     /* sockets are asked each pass for so long after they had something */
 #define SLEEP_BUSY_MS 2    /* longest sleep while something is under way */
 #define SLEEP_IDLE_MS 1000
+#define LOOKS_MAX 32           /* at lanes, in one millisecond */
 #define EAGER_PASSES 48        /* passes without work before the loop begins to pause */
 #define YIELD_EVERY 64         /* passes without work between two sched_yield of an adaptive worker */
 #define YIELD_EVERY_BUSY 65536 /* and of a busy one, whose CPU is meant to be its own */
@@ -167,6 +168,8 @@ static void lane_show(struct lw_lane *lane, uint32_t driver)
 	atomic_store_explicit(&lane->served, false, memory_order_relaxed);
 	atomic_store_explicit(&lane->shown_driver, driver, memory_order_relaxed);
 	atomic_store_explicit(&lane->segment, 0, memory_order_relaxed);
+	atomic_store_explicit(&lane->rate, 0, memory_order_relaxed);
+	lw_lane_show(lane, "");
 	for (size_t i = 0; i < sizeof(lane->stats) / sizeof(*counter); i++)
 		atomic_store_explicit(&counter[i], 0, memory_order_relaxed);
 }
@@ -189,6 +192,8 @@ struct lw_lane *lw_worker_lane_take(struct lw_worker *worker, uint32_t driver)
 	lane->driver = driver;
 	lane->index = index;
 	lane->credits = lane->ops->credits;
+	lane->last_way = LW_WAY_NONE;
+	lane->watch.probe_way = LW_WAY_NONE;
 	if (index >= atomic_load_explicit(&worker->lanes_used, memory_order_relaxed))
 		atomic_store_explicit(&worker->lanes_used, index + 1, memory_order_release);
 	return lane;
@@ -395,6 +400,7 @@ static void tick(struct lw_worker *worker)
 	struct lw_path *path, *next;
 
 	worker->ticked_ms = worker->now_ms;
+	worker->looks = LOOKS_MAX;
 	for (uint32_t i = 0; i < lw_drivers_count; i++)
 		if (worker->driver_context[i] != NULL && lw_drivers[i]->poll != NULL)
 			lw_worker_want(worker, i);

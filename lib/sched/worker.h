@@ -76,6 +76,7 @@ struct lw_worker {
 	uint32_t *intake_list;       /* channel slots that have a ring */
 	uint32_t intake_count;
 	void *driver_context[LW_MAX_DRIVERS];
+	uint32_t looks;  /* at lanes, that are left in this millisecond */
 	uint32_t wanted; /* drivers that want to be polled, a bit each: lw_worker_want */
 	/* shared */
 	alignas(64) struct lw_inbox commands;

@@ -35,7 +35,7 @@ struct lw_lane_stats {
 	uint32_t target; /* 1: opened by the peer, we serve it; 0: opened by us */
 	char driver[16]; /* "tcp" */
 	char peer[128];  /* segment name, or the peer's address for target lanes */
-	char way[96];    /* own lanes: the pair of addresses, "10.0.1.1 > 10.0.1.2:15001"; "" if there is no such */
+	char way[128];   /* own lanes: the pair of addresses, "10.0.1.1 > 10.0.1.2:15001"; "" if there is no such */
 	uint64_t rate;   /* bytes a second, as measured while it was busy; 0: not yet */
 	uint64_t inflight_slices;
 	uint64_t inflight_bytes;
