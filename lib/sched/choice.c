@@ -8,7 +8,8 @@
 #define SLICE_NS 4000000                  /* a lane moves a slice in so long */
 #define HOLD_NS 12000000                  /* and what it holds, and two round trips */
 #define LATE_MS 50                        /* a lane on which nothing moved for longer is that much later */
-#define BULK_PARTS 4                      /* of slice_bytes: slices of bulk */
+#define BULK_PARTS 8                      /* of slice_bytes: slices of bulk */
+#define BULK_HELD 2                       /* of slice_bytes: what a lane holds of bulk */
 #define TURN_BYTES ((int64_t)64 << 10)    /* of bulk: what the foreground's lead is counted in */
 
 static uint64_t rate_of(const struct lw_lane *lane)
@@ -47,7 +48,7 @@ static uint64_t longest(const struct lw_worker *worker, const struct lw_path *pa
 static bool bulk_fits(const struct lw_worker *worker, const struct lw_lane *lane, uint64_t length)
 {
 	uint64_t trip_ns = (uint64_t)lane->watch.min_rtt_us * 1000;
-	uint64_t most = worker->engine->config.slice_bytes +
+	uint64_t most = worker->engine->config.slice_bytes / BULK_HELD +
 			bytes_in(atomic_load_explicit(&lane->rate, memory_order_relaxed), trip_ns);
 
 	return lane->credits > lane->ops->credits / 16 && (lane->bulk_bytes == 0 || lane->bulk_bytes + length <= most);
