@@ -102,6 +102,7 @@ static void push(struct lw_channel *channel, struct lw_batch *batch, struct lw_t
 						     .length = first->length,
 						     .segment = first->segment,
 						     .op = first->op,
+						     .priority = first->priority,
 						     .solo = lw_batch_is_solo(batch)});
 	lw_fence_light(); /* with the heavy one of the worker going to sleep */
 	lw_worker_wake(&engine->workers[channel->home]);

@@ -34,6 +34,7 @@ struct lw_run {
 	uint64_t local, remote, length;
 	uint64_t segment;
 	uint8_t op;
+	uint8_t priority;
 	bool solo; /* the batch can have no other task */
 };
 
@@ -45,6 +46,7 @@ struct lw_spsc_entry {
 	uint32_t batch, task;
 	uint64_t local, remote, length, segment;
 	uint8_t op;
+	uint8_t priority;
 	bool solo;
 };
 static_assert(sizeof(struct lw_spsc_entry) == LW_CACHE_LINE, "an entry is a cache line");
@@ -104,6 +106,7 @@ static inline void lw_spsc_push(struct lw_spsc *ring, const struct lw_run *run)
 	entry->length = run->length;
 	entry->segment = run->segment;
 	entry->op = run->op;
+	entry->priority = run->priority;
 	entry->solo = run->solo;
 	atomic_store_explicit(&entry->what, run->first | (uint64_t)run->count << LW_RUN_BITS | lap << (2 * LW_RUN_BITS),
 			      memory_order_release); /* P */
@@ -135,6 +138,7 @@ static inline bool lw_spsc_pop(struct lw_spsc *ring, struct lw_run *run)
 			       .length = entry->length,
 			       .segment = entry->segment,
 			       .op = entry->op,
+			       .priority = entry->priority,
 			       .solo = entry->solo};
 	atomic_store_explicit(&ring->head, head + 1, memory_order_release); /* C */
 	return true;

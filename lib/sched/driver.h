@@ -93,7 +93,8 @@ struct lw_driver_ops {
 	int (*lane_open)(struct lw_lane *lane, const struct lw_view *view);
 	/* Drops the connection. When it returns, no memory of the lane's slices is or will be touched from here. */
 	void (*lane_close)(struct lw_lane *lane);
-	/* Moves a small request whole and at once, without a slice. May be NULL. False: it was not touched, post it. */
+	/* Moves a small request whole and at once, without a slice; one of the foreground may overtake bulk that was
+	 * posted. May be NULL. False: it was not touched, post it. */
 	bool (*now)(struct lw_lane *lane, uint8_t op, uint64_t local, uint64_t remote, uint64_t length);
 	/* Takes a slice, the last one of lane->inflight; bytes may move now or in flush. Ends in lw_slice_done. */
 	void (*post)(struct lw_lane *lane, struct lw_slice *slice);

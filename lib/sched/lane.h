@@ -3,7 +3,7 @@
  * alone.
  *
  * Life of a lane:  DOWN -> CONNECTING -> UP -> DOWN ...   (kept with its path until the segment is closed)
- * A slice is in lane->inflight from post to lw_slice_done, oldest first.
+ * A slice is in lane->inflight from post to lw_slice_done, in the order in which the driver carries them.
  */
 #ifndef LW_SCHED_LANE_H
 #define LW_SCHED_LANE_H

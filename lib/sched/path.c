@@ -32,12 +32,19 @@ const struct lw_view *lw_path_view(struct lw_worker *worker, const struct lw_pat
 	return atomic_load_explicit(&worker->engine->segments[path->segment].view, memory_order_acquire);
 }
 
+/* Whether others that wait go first: all do but bulk, before the foreground. */
+static bool must_queue(const struct lw_path *path, const struct lw_run *run)
+{
+	return run->priority != LW_FOREGROUND || path->waiting[LW_FOREGROUND].head != LW_INDEX_NONE ||
+	       !TAILQ_EMPTY(&path->retry);
+}
+
 bool lw_path_now(struct lw_worker *worker, struct lw_path *path, const struct lw_run *run, struct lw_task *task)
 {
 	struct lw_lane *lane = path->quick;
 	enum lw_reason reason;
 
-	if (lane == NULL || path->active)
+	if (lane == NULL || (path->active && must_queue(path, run)))
 		return false;
 	reason = lw_path_check(worker, path, run->op, run->local, run->remote, run->length);
 	if (reason == LW_REASON_REMOTE_RANGE && lw_path_refresh(worker, path) != NULL)

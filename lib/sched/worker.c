@@ -298,6 +298,7 @@ static void step(struct lw_engine *engine, struct lw_run *run)
 	run->length = task->length;
 	run->segment = task->segment;
 	run->op = task->op;
+	run->priority = task->priority;
 }
 
 static bool take_from(struct lw_worker *worker, struct lw_intake *intake)
