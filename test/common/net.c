@@ -73,16 +73,83 @@ bool test_net_enter(void)
 	return true;
 }
 
-void test_net_join(unsigned number)
+static void add_link(pid_t starter, unsigned number)
+{
+	test_net_run(0, "ip link add lw%u type veth peer name lw%u netns %d", number, number, (int)starter);
+	test_net_run(0, "ip addr add 10.99.%u.2/24 dev lw%u", number, number);
+	test_net_run(0, "ip link set lw%u up", number);
+	test_net_run(starter, "ip addr add 10.99.%u.1/24 dev lw%u", number, number);
+	test_net_run(starter, "ip link set lw%u up", number);
+}
+
+void test_net_join(const char *numbers)
 {
 	pid_t starter = getppid();
+	char *end;
 
 	if (unshare(CLONE_NEWNET) != 0)
 		fail_msg("no network namespace: %s", strerror(errno));
 	test_net_run(0, "ip link set lo up");
-	test_net_run(0, "ip link add eth0 type veth peer name lw%u netns %d", number, (int)starter);
-	test_net_run(0, "ip addr add 10.99.%u.2/24 dev eth0", number);
-	test_net_run(0, "ip link set eth0 up");
-	test_net_run(starter, "ip addr add 10.99.%u.1/24 dev lw%u", number, number);
-	test_net_run(starter, "ip link set lw%u up", number);
+	for (;; numbers = end + 1) {
+		unsigned long number = strtoul(numbers, &end, 10);
+
+		if (number == 0 || number > 254 || (*end != '\0' && *end != '+'))
+			fail_msg("\"%s\" does not begin with the number of a link", numbers);
+		add_link(starter, (unsigned)number);
+		if (*end == '\0')
+			return;
+	}
+}
+
+bool test_net_rate(const struct test_link *link, const char *rate)
+{
+	const pid_t ends[] = {0, link->peer};
+
+	for (int i = 0; i < 2; i++) {
+		if (rate == NULL) {
+			test_net_run(ends[i], "tc qdisc del dev lw%u root", link->number);
+		} else if (!test_net_can(ends[i], "tc qdisc replace dev lw%u root tbf rate %s burst 128k latency 50ms",
+					 link->number, rate)) {
+			print_message("skipped: no tc with tbf\n");
+			return false;
+		}
+	}
+	return true;
+}
+
+/* In the network of pid: where the other end of the link is sought. */
+static void mislead(const struct test_link *link, pid_t pid, bool wrong)
+{
+	unsigned other = pid == 0 ? 2 : 1;
+
+	if (wrong)
+		test_net_run(pid, "ip neigh replace 10.99.%u.%u lladdr 02:00:00:00:00:99 dev lw%u nud permanent",
+			     link->number, other, link->number);
+	else
+		test_net_run(pid, "ip neigh del 10.99.%u.%u dev lw%u", link->number, other, link->number);
+}
+
+static void change(const struct test_link *link, enum test_cut how, bool cut)
+{
+	switch (how) {
+	case TEST_CUT_HERE:
+	case TEST_CUT_THERE:
+		test_net_run(how == TEST_CUT_HERE ? 0 : link->peer, "ip link set lw%u %s", link->number,
+			     cut ? "down" : "up");
+		return;
+	case TEST_CUT_SILENT:
+		mislead(link, link->peer, cut);
+		mislead(link, 0, cut);
+		return;
+	}
+}
+
+void test_net_cut(const struct test_link *link, enum test_cut how)
+{
+	change(link, how, true);
+}
+
+void test_net_mend(const struct test_link *link, enum test_cut how)
+{
+	change(link, how, false);
 }

@@ -11,10 +11,30 @@
  * False, with the reason printed: that can't be done here. */
 bool test_net_enter(void);
 
-/* Gives the calling peer (see common/peer.h) a namespace and a link to the process that started it. The link is called
- * lwNUMBER there and eth0 here; the addresses are 10.99.NUMBER.1 there and 10.99.NUMBER.2 here. Ends the peer if that
- * can't be done. */
-void test_net_join(unsigned number);
+/* Gives the calling peer (see common/peer.h) a namespace and links to the process that started it. numbers: "1", or
+ * "1+2" for several. Link N is called lwN at both ends; its addresses are 10.99.N.1 at the starter and 10.99.N.2 here.
+ * Ends the peer if that can't be done. */
+void test_net_join(const char *numbers);
+
+/* A link, from the starter's side. */
+struct test_link {
+	unsigned number;
+	pid_t peer; /* the process at its other end */
+};
+
+/* Lets each direction of the link carry so much and no more, as tc writes it: "200mbit"; NULL: as much as it can.
+ * False, with the reason printed: there is no tc with tbf here. */
+bool test_net_rate(const struct test_link *link, const char *rate);
+
+enum test_cut {
+	TEST_CUT_HERE,   /* the starter's device is down: its kernel says so to who sends */
+	TEST_CUT_THERE,  /* the peer's is: the starter's loses its carrier */
+	TEST_CUT_SILENT, /* all devices are up, and packets of both directions vanish without a word */
+};
+
+/* Breaks the link, and mends what was broken so. Connections survive it if they are patient. */
+void test_net_cut(const struct test_link *link, enum test_cut how);
+void test_net_mend(const struct test_link *link, enum test_cut how);
 
 /* Runs a command line, which must succeed; pid: in the network of that process, 0: of this one. */
 void test_net_run(pid_t pid, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -412,7 +412,7 @@ static void ring_alarms(const char *every)
 
 bool peer_main(int argc, char **argv, int *status)
 {
-	unsigned link_number = 0;
+	const char *links = NULL;
 	void *at = NULL;
 	char line[512];
 	size_t used = 0;
@@ -436,7 +436,7 @@ bool peer_main(int argc, char **argv, int *status)
 		else if (strncmp(argv[i], "nice=", 5) == 0)
 			setpriority(PRIO_PROCESS, 0, atoi(argv[i] + 5));
 		else if (strncmp(argv[i], "link=", 5) == 0)
-			link_number = (unsigned)strtoul(argv[i] + 5, NULL, 10);
+			links = argv[i] + 5;
 		else if (strncmp(argv[i], "offer=", 6) == 0)
 			own.parts = argv[i] + 6;
 		else if (strncmp(argv[i], "as=", 3) == 0)
@@ -449,9 +449,9 @@ bool peer_main(int argc, char **argv, int *status)
 	own.length = strtoull(argv[2], NULL, 0);
 	if (!own.alloc)
 		own.memory = test_map(own.length, at);
-	if (link_number != 0) {
-		test_net_join(link_number);
-		snprintf(own.name, sizeof(own.name), "10.99.%u.2", link_number);
+	if (links != NULL) {
+		test_net_join(links);
+		snprintf(own.name, sizeof(own.name), "10.99.%lu.2", strtoul(links, NULL, 10));
 	}
 	begin();
 	mask_alarms(SIG_BLOCK);

@@ -5,9 +5,9 @@
  *
  *   OPTION   a setting "name=value", or uid=N (become that user), cpu=N (run on that CPU alone), at=ADDRESS (of the
  *            memory), offer=OFFSET:LENGTH:ACCESS,... (several buffers, not all of the memory, or none), as=NAME (of the
- *            engine; 127.0.0.1 if none is given), alarm=MICROSECONDS (a
- *            signal so often, as long as a command is carried out), nice=N (how gladly it yields the CPU), link=N (a
- *            network of its own, see common/net.h), alloc=1 (memory of lw_mem_alloc), deny=1 (a sandbox without
+ *            engine; 127.0.0.1 if none is given), alarm=MICROSECONDS (a signal so often, as long as a command is
+ *            carried out), nice=N (how gladly it yields the CPU), link=N (a network of its own, see common/net.h;
+ *            link=N+M: with several links), alloc=1 (memory of lw_mem_alloc), deny=1 (a sandbox without
  *            process_vm_readv and process_vm_writev)
  *   at start ready NAME ADDRESS BYTES
  *   fill OFFSET LENGTH SEED                                     -> ok

@@ -184,7 +184,7 @@ static void test_free_over_a_slow_link_busy_until_the_last_one_ended(void **stat
 	}
 	set_up(&rig, "link=1");
 	test_net_run(0, "tc qdisc add dev lw1 %s", shape);
-	test_net_run(rig.peer.pid, "tc qdisc add dev eth0 %s", shape);
+	test_net_run(rig.peer.pid, "tc qdisc add dev lw1 %s", shape);
 	peer_expect(&rig.peer, "ok", "fill %" PRIu64 " %" PRIu64 " 7", TO_READ, AREA);
 	test_fill(to_read, AREA, 7);
 	live = live_batches(rig.engine);

@@ -36,6 +36,7 @@ static struct {
 	struct lw_engine *engine;
 	struct lw_channel *channel;
 	struct peer peer, well;
+	struct test_link link; /* to peer */
 	lw_segment_t segment;
 	char back[32]; /* the peer's handle of us */
 	unsigned char *local;
@@ -139,6 +140,7 @@ static int set_up(void **state)
 	rig.local = test_map(AREA, NULL);
 	peer_start(&rig.peer, AREA, first);
 	peer_start(&rig.well, AREA, second);
+	rig.link = (struct test_link){.number = 1, .peer = rig.peer.pid};
 	if (test_engine_try("", "10.99.1.1", &rig.engine) != 0)
 		fail_msg("%s", lw_last_error());
 	test_register(rig.engine, rig.local, AREA, LW_ACCESS_REMOTE);
@@ -160,18 +162,13 @@ static int set_up(void **state)
 	return 0;
 }
 
-/* Breaks the way, here and at the peer (NULL: not there), tries for so long, mends it, and waits for both directions.
- */
-static void outage(const char *what, uint32_t lasts_ms, const char *cut, const char *cut_there, const char *mend,
-		   const char *mend_there)
+/* Breaks the way, tries for so long, mends it, and waits for both directions. */
+static void outage(const char *what, uint32_t lasts_ms, enum test_cut how)
 {
 	unsigned tries = 0, here_ms = 0, there_ms = 0, spent_ms;
 	uint64_t begin_ms;
 
-	if (cut_there != NULL)
-		test_net_run(rig.peer.pid, "%s", cut_there);
-	if (cut != NULL)
-		test_net_run(0, "%s", cut);
+	test_net_cut(&rig.link, how);
 	for (begin_ms = test_now_ms(); test_now_ms() - begin_ms < lasts_ms; tries++) {
 		assert_int_equal(try_here(TIMEOUT_MS), 0);
 		if (tries % 2 == 0)
@@ -180,10 +177,7 @@ static void outage(const char *what, uint32_t lasts_ms, const char *cut, const c
 		test_sleep_ms(50);
 	}
 	assert_true(tries > 0);
-	if (mend_there != NULL)
-		test_net_run(rig.peer.pid, "%s", mend_there);
-	if (mend != NULL)
-		test_net_run(0, "%s", mend);
+	test_net_mend(&rig.link, how);
 	begin_ms = test_now_ms();
 	while (here_ms == 0 || there_ms == 0) {
 		bool here = here_ms == 0 && try_here(QUICK_MS) == SIDE,
@@ -207,21 +201,19 @@ static void outage(const char *what, uint32_t lasts_ms, const char *cut, const c
 static void test_packets_vanish_then_arrive_served_again(void **state)
 {
 	(void)state;
-	outage("packets vanish", 8000, "ip neigh replace 10.99.1.2 lladdr 02:00:00:00:00:99 dev lw1 nud permanent",
-	       "ip neigh replace 10.99.1.1 lladdr 02:00:00:00:00:99 dev eth0 nud permanent",
-	       "ip neigh del 10.99.1.2 dev lw1", "ip neigh del 10.99.1.1 dev eth0");
+	outage("packets vanish", 8000, TEST_CUT_SILENT);
 }
 
 static void test_own_device_down_then_up_served_again(void **state)
 {
 	(void)state;
-	outage("own device down", 4000, "ip link set lw1 down", NULL, "ip link set lw1 up", NULL);
+	outage("own device down", 4000, TEST_CUT_HERE);
 }
 
 static void test_device_of_the_peer_down_then_up_served_again(void **state)
 {
 	(void)state;
-	outage("the peer's device down", 4000, NULL, "ip link set eth0 down", NULL, "ip link set eth0 up");
+	outage("the peer's device down", 4000, TEST_CUT_THERE);
 }
 
 /* Requests side by side for a while; those that completed. */
@@ -235,24 +227,6 @@ static uint32_t completed_in(uint32_t ms)
 	return count;
 }
 
-/* The links to and from the peer have a rate of their own, so that this does not measure the machine. */
-static bool slow_down(const char *rate)
-{
-	bool can = test_net_can(0, "tc qdisc replace dev lw1 root tbf rate %s burst 65536 latency 100ms", rate) &&
-		   test_net_can(rig.peer.pid, "tc qdisc replace dev eth0 root tbf rate %s burst 65536 latency 100ms",
-				rate);
-
-	if (!can)
-		print_message("skipped: no tc with tbf\n");
-	return can;
-}
-
-static void speed_up(void)
-{
-	test_net_run(0, "tc qdisc del dev lw1 root");
-	test_net_run(rig.peer.pid, "tc qdisc del dev eth0 root");
-}
-
 /* It waits here for seconds, in one batch: nothing of it fails because of that. */
 static void test_long_batch_over_a_slow_link_all_complete(void **state)
 {
@@ -264,7 +238,7 @@ static void test_long_batch_over_a_slow_link_all_complete(void **state)
 
 	(void)state;
 	assert_non_null(list);
-	if (!slow_down("50mbit"))
+	if (!test_net_rate(&rig.link, "50mbit"))
 		skip();
 	for (uint64_t i = 0; i < TASKS; i++)
 		list[i] = (struct lw_request){.local = rig.local + i * BLOCK % (HALF / 2),
@@ -280,10 +254,11 @@ static void test_long_batch_over_a_slow_link_all_complete(void **state)
 	assert_int_equal(status.state, LW_COMPLETED);
 	assert_int_equal(status.bytes, (uint64_t)TASKS * BLOCK);
 	assert_int_equal(lw_batch_free(rig.engine, batch), 0);
-	speed_up();
+	test_net_rate(&rig.link, NULL);
 	check_stream();
 }
 
+/* The link has a rate of its own, so that this does not measure the machine. */
 static void test_rate_after_an_outage_is_that_of_before(void **state)
 {
 	enum { WINDOW_MS = 2000, DOWN_MS = 5000, SETTLE_MS = 5000 };
@@ -291,21 +266,21 @@ static void test_rate_after_an_outage_is_that_of_before(void **state)
 	uint64_t begin_ms;
 
 	(void)state;
-	if (!slow_down("80mbit"))
+	if (!test_net_rate(&rig.link, "80mbit"))
 		skip();
 	completed_in(500);
 	before = completed_in(WINDOW_MS);
-	test_net_run(0, "ip link set lw1 down");
+	test_net_cut(&rig.link, TEST_CUT_HERE);
 	for (begin_ms = test_now_ms(); test_now_ms() - begin_ms < DOWN_MS;)
 		down += try_here(TIMEOUT_MS);
-	test_net_run(0, "ip link set lw1 up");
+	test_net_mend(&rig.link, TEST_CUT_HERE);
 	for (begin_ms = test_now_ms(); test_now_ms() - begin_ms < SETTLE_MS;)
 		try_here(TIMEOUT_MS);
 	after = completed_in(WINDOW_MS);
 	print_message("%u requests before, %u while the link was down, %u after\n", before, down, after);
 	assert_true(before > SIDE);
 	assert_true(after >= before * 9 / 10);
-	speed_up();
+	test_net_rate(&rig.link, NULL);
 	check_stream();
 }
 
