@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "common/engines.h"
+#include "lib/config.h"
 
 #define SETTINGS_MAX 32
 
@@ -107,6 +108,20 @@ static int entries(const char *path)
 		count++;
 	closedir(dir);
 	return count - 2;
+}
+
+bool test_setting_known(const char *name)
+{
+	static struct lw_config config;
+	char key[64], *json = NULL;
+	bool known;
+
+	snprintf(key, sizeof(key), "\"%s\"", name);
+	assert_int_equal(lw_config_load(&config, NULL, NULL, 0), 0);
+	assert_int_equal(lw_config_json(&config, &json), 0);
+	known = strstr(json, key) != NULL;
+	free(json);
+	return known;
 }
 
 int test_fds(void)

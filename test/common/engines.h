@@ -53,6 +53,9 @@ void test_sleep_ms(uint32_t ms);
 int test_fds(void);
 int test_threads(void);
 
+/* Whether this build has a setting of that name. */
+bool test_setting_known(const char *name);
+
 /* Registers one buffer and returns its handle; ends the test on failure. */
 lw_buffer_t test_register(struct lw_engine *engine, void *addr, size_t length, uint32_t access);
 

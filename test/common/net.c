@@ -153,3 +153,23 @@ void test_net_mend(const struct test_link *link, enum test_cut how)
 {
 	change(link, how, false);
 }
+
+/* The kernel's table of this network's devices: "name: received bytes, packets and six more, sent bytes ...". */
+uint64_t test_net_sent(const struct test_link *link)
+{
+	FILE *file = fopen("/proc/thread-self/net/dev", "re");
+	unsigned long long sent = 0;
+	char line[LINE], name[16];
+
+	if (file == NULL)
+		fail_msg("no table of devices: %s", strerror(errno));
+	snprintf(name, sizeof(name), "lw%u:", link->number);
+	while (fgets(line, sizeof(line), file) != NULL) {
+		const char *at = strstr(line, name);
+
+		if (at != NULL)
+			sscanf(at + strlen(name), "%*u %*u %*u %*u %*u %*u %*u %*u %llu", &sent);
+	}
+	fclose(file);
+	return sent;
+}

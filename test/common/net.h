@@ -5,6 +5,7 @@
 #define LW_TEST_NET_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Takes this process, which has one thread still, into a network namespace that holds nothing but a loopback device.
@@ -35,6 +36,9 @@ enum test_cut {
 /* Breaks the link, and mends what was broken so. Connections survive it if they are patient. */
 void test_net_cut(const struct test_link *link, enum test_cut how);
 void test_net_mend(const struct test_link *link, enum test_cut how);
+
+/* Bytes that this side has put on the link so far, with their headers. */
+uint64_t test_net_sent(const struct test_link *link);
 
 /* Runs a command line, which must succeed; pid: in the network of that process, 0: of this one. */
 void test_net_run(pid_t pid, const char *format, ...) __attribute__((format(printf, 2, 3)));
