@@ -62,7 +62,8 @@ void load_fill(struct load_thread *thread, uint32_t count, uint8_t op)
 							  .segment = load->segment,
 							  .offset = load->remote + offset,
 							  .length = load->block,
-							  .op = op};
+							  .op = op,
+							  .priority = load->options->priority};
 		at = at + 1 < blocks ? at + 1 : 0;
 	}
 }

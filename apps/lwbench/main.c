@@ -43,6 +43,7 @@ static const char usage[] =
 	"initiator, null\n"
 	"  --threads N           application threads, each with its own part of the memory (1)\n"
 	"  --rate N              requests a second of each thread; latency then counts from the intended start\n"
+	"  --priority CLASS      of all requests: foreground or bulk (foreground)\n"
 	"  --validate            write random bytes, read them back into cleared memory, compare\n"
 	"  --seed N              of the random bytes\n"
 	"  --progress            a line each second on stderr, also when that is no terminal\n"

@@ -26,6 +26,7 @@ enum {
 	OPT_POLL,
 	OPT_COUNT,
 	OPT_RATE,
+	OPT_PRIORITY,
 	OPT_VALIDATE,
 	OPT_SEED,
 	OPT_SET,
@@ -57,6 +58,7 @@ static const struct {
 	{{"poll", required_argument, NULL, OPT_POLL}, "ti"},
 	{{"count", required_argument, NULL, OPT_COUNT}, "ir"},
 	{{"rate", required_argument, NULL, OPT_RATE}, "i"},
+	{{"priority", required_argument, NULL, OPT_PRIORITY}, "i"},
 	{{"validate", no_argument, NULL, OPT_VALIDATE}, "i"},
 	{{"seed", required_argument, NULL, OPT_SEED}, "i"},
 	{{"set", required_argument, NULL, OPT_SET}, "ti"},
@@ -148,6 +150,17 @@ static bool parse_op(const char *text, uint8_t *out)
 	return true;
 }
 
+static bool parse_priority(const char *text, uint8_t *out)
+{
+	if (strcmp(text, "foreground") == 0)
+		*out = LW_FOREGROUND;
+	else if (strcmp(text, "bulk") == 0)
+		*out = LW_BULK;
+	else
+		return false;
+	return true;
+}
+
 static bool parse_wait(const char *text, enum raw_wait *out)
 {
 	static const char *const words[] = {[RAW_POLL] = "poll", [RAW_SPIN] = "spin", [RAW_BLOCK] = "block"};
@@ -213,6 +226,8 @@ static bool take(struct options *options, int option, const char *value)
 		return app_number_parse(value, 1, UINT64_MAX / 2, &options->count) == 0;
 	case OPT_RATE:
 		return app_fraction_parse(value, 1e9, &options->rate) == 0 && options->rate > 0;
+	case OPT_PRIORITY:
+		return parse_priority(value, &options->priority);
 	case OPT_VALIDATE:
 		options->validate = true;
 		return true;

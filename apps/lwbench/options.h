@@ -48,6 +48,7 @@ struct options {
 	double duration_s; /* target: 0 until a signal */
 	double rate;       /* requests a second of each thread; 0: as fast as it goes */
 	uint8_t op;        /* enum lw_op */
+	uint8_t priority;  /* enum lw_priority */
 	bool validate;
 	bool pin;
 	bool progress;

@@ -165,6 +165,14 @@ class Flags(unittest.TestCase):
         status, out, err = lwbench("initiator", "--target", self.target.name, "--count", "8", "--buffer-size", "1m")
         self.assertEqual((status, LAST.findall(out + err)), (0, []))
 
+    def test_class_of_own_command_line(self):
+        run = ["initiator", "--target", self.target.name, "--count", "8", "--buffer-size", "1m", "--priority"]
+        self.assertEqual(lwbench(*run, "bulk")[0], 0)
+        self.assertEqual(lwbench(*run, "foreground")[0], 0)
+        status, _, err = lwbench(*run, "urgent")
+        self.assertEqual(status, 2)
+        self.assertIn("--priority can't be 'urgent'", err)
+
     def test_names_of_the_reference(self):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("transfer_engine_bench", "transfer_engine_validator"):
