@@ -134,13 +134,14 @@ static void bulk_is_not_starved(const char *settings)
 	end_stream(bulk);
 	print_message("%s: %" PRIu64 " MiB of the foreground, %" PRIu64 " MiB of bulk\n", settings, first / MIB,
 		      second / MIB);
-	assert_true(second > 0);
+	/* By weight it is a 16th. */
+	assert_true(second > first / 64);
 	assert_true(second < first / 2);
 	tear_down();
 }
 
-#define OVER_TCP "drivers=tcp slice_bytes=262144 max_batches=512"
-#define BY_SHM "drivers=shm shm_peers=on slice_bytes=262144 max_batches=512"
+#define OVER_TCP "drivers=tcp slice_bytes=262144 max_batches=512 max_tasks=65536"
+#define BY_SHM "drivers=shm shm_peers=on slice_bytes=262144 max_batches=512 max_tasks=65536"
 
 static void test_foreground_overtakes_bulk_over_tcp(void **state)
 {
