@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small HTTP metadata server that behaves as those people run: http_store.py PORT KIND.
+"""A small HTTP metadata server that behaves as those people run: http_store.py PORT KIND ADDRESS.
 
 plain   overwrites, and answers 200 to DELETE whatever was there
 strict  refuses to overwrite a key with "rpc_meta" in it, and answers 404 to DELETE of what is not there
@@ -10,6 +10,7 @@ same effect for all other keys; "cut": an answer ends in the middle; "": as usua
 """
 
 import http.server
+import socket
 import sys
 import threading
 import time
@@ -102,6 +103,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 128
+    address_family = socket.AF_INET6 if ":" in sys.argv[3] else socket.AF_INET
 
 
-Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+Server((sys.argv[3], int(sys.argv[1])), Handler).serve_forever()

@@ -29,9 +29,9 @@ ENVIRONMENT.update(all_proxy="http://127.0.0.1:1", ALL_PROXY="http://127.0.0.1:1
 PLAIN = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
+def free_port(host="127.0.0.1"):
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:
+        sock.bind((host, 0))
         return sock.getsockname()[1]
 
 
@@ -123,15 +123,16 @@ class Client:
 
 
 class Server:
-    """A server process on a free port. Those who inherit say how it is started and asked."""
+    """A server process on a free port of the loopback interface. Those who inherit say how it is started and asked."""
 
     needs = ()
+    host = "127.0.0.1"
     keeps_data = True
     expires = True
 
     def __init__(self, *arguments):
         self.folder = tempfile.mkdtemp(prefix="lanewise-store-")
-        self.port = free_port()
+        self.port = free_port(self.host)
         self.arguments = arguments
         self.process = None
         atexit.register(self.close)  # also when the test is ended from outside
@@ -173,9 +174,13 @@ class Server:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    @property
+    def where(self):
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
     def is_up(self):
         try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
+            socket.create_connection((self.host, self.port), 1).close()
         except OSError:
             return False
         return True
@@ -188,7 +193,8 @@ class Etcd(Server):
     needs = ("etcd", "etcdctl")
 
     def command(self):
-        own, peers = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{free_port()}"
+        own = f"http://{self.where}"
+        peers = own.removesuffix(str(self.port)) + str(free_port(self.host))
         return ["etcd", "--data-dir", f"{self.folder}/data", "--log-level", "fatal", "--listen-client-urls", own,
                 "--advertise-client-urls", own, "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
                 "--initial-cluster", f"default={peers}", *self.arguments]  # fmt: skip
@@ -196,17 +202,17 @@ class Etcd(Server):
     def is_up(self):
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"http://127.0.0.1:{self.port}/health", timeout=1) as answer:
+            with opener.open(f"http://{self.where}/health", timeout=1) as answer:
                 return b"true" in answer.read()
         except OSError:
             return False
 
     @property
     def url(self):
-        return f"etcd://127.0.0.1:{self.port}"
+        return f"etcd://{self.where}"
 
     def ctl(self, *words, stdin=None):
-        return self.run("env", "ETCDCTL_API=3", "etcdctl", f"--endpoints=127.0.0.1:{self.port}", *words, stdin=stdin)
+        return self.run("env", "ETCDCTL_API=3", "etcdctl", f"--endpoints={self.where}", *words, stdin=stdin)
 
     def read(self, key):
         return self.ctl("get", "--print-value-only", "--", key).decode()[:-1]  # etcdctl adds a newline
@@ -219,22 +225,22 @@ class Redis(Server):
     needs = ("redis-server", "redis-cli")
 
     def command(self):
-        return ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder, "--save", "",
+        return ["redis-server", "--port", str(self.port), "--bind", self.host, "--dir", self.folder, "--save", "",
                 "--appendonly", "yes", "--appendfsync", "always", *self.arguments]  # fmt: skip
 
     def is_up(self):
         try:
-            answer = self.run("redis-cli", "-p", str(self.port), "PING")
+            answer = self.cli("PING")
         except subprocess.CalledProcessError:
             return False
         return answer.startswith((b"PONG", b"NOAUTH"))
 
     @property
     def url(self):
-        return f"redis://127.0.0.1:{self.port}"
+        return f"redis://{self.where}"
 
     def cli(self, *words, stdin=None):
-        return self.run("redis-cli", "-p", str(self.port), *words, stdin=stdin)
+        return self.run("redis-cli", "-h", self.host, "-p", str(self.port), *words, stdin=stdin)
 
     def read(self, key):
         return self.cli("--raw", "GET", key).decode()[:-1]
@@ -250,14 +256,14 @@ class Http(Server):
     expires = False
 
     def command(self):
-        return [sys.executable, os.path.join(HERE, "http_store.py"), str(self.port), self.kind]
+        return [sys.executable, os.path.join(HERE, "http_store.py"), str(self.port), self.kind, self.host]
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}/metadata"
+        return f"http://{self.where}/metadata"
 
     def curl(self, key, *words, stdin=None):
-        return self.run("curl", "-sf", "--noproxy", "*", *words, f"{self.url}?key={urllib.parse.quote(key, safe='')}",
+        return self.run("curl", "-sfg", "--noproxy", "*", *words, f"{self.url}?key={urllib.parse.quote(key, safe='')}",
                         stdin=stdin)  # fmt: skip
 
     def read(self, key):
@@ -281,4 +287,5 @@ class Lwmeta(Http):
     expires = keeps_data = True
 
     def command(self):
-        return [LWMETA, "--port", str(self.port), "--file", f"{self.folder}/file", *self.arguments]
+        listen = f"[{self.host}]" if ":" in self.host else self.host
+        return [LWMETA, "--listen", listen, "--port", str(self.port), "--file", f"{self.folder}/file", *self.arguments]

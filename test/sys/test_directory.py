@@ -31,14 +31,15 @@ def error_of(answer):
     return -int(words[1]) if words[0] == "error" else 0
 
 
-def ports():
+def ports(address):
     """Two ports that are free now."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     while True:
         port = RANDOM.randrange(10000, 14900)  # below those that connections get
-        with socket.socket() as one, socket.socket() as other:
+        with socket.socket(family) as one, socket.socket(family) as other:
             try:
-                one.bind(("127.0.0.1", port))
-                other.bind(("127.0.0.1", port + 1))
+                one.bind((address, port))
+                other.bind((address, port + 1))
             except OSError:
                 continue
             return f"port_min={port}", f"port_max={port + 1}"
@@ -56,7 +57,7 @@ class Way:
         pass
 
     def options(self, name, address="127.0.0.1"):
-        return (*ports(), f"as=[{address}]" if ":" in address else f"as={address}")
+        return (*ports(address), f"as=[{address}]" if ":" in address else f"as={address}")
 
     def name(self, peer):
         return peer.name

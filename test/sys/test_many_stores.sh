@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs test_many_stores.py.
+. test/common/python_env.sh
+exec timeout 230 "$python" test/sys/test_many_stores.py
