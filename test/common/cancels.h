@@ -18,7 +18,7 @@ struct test_cancels {
 	const char *settings;       /* of both engines */
 	const char *const *options; /* more of the peer, see common/peer.h; NULL: none */
 	uint64_t count;             /* cancels of what was not yet seen to have ended */
-	uint32_t limit_ms;          /* less than count are a failure then */
+	uint32_t limit_ms;          /* a busy machine does fewer in this time; less than a tenth is a failure */
 	bool inside;                /* the peer is another engine of this process */
 	bool freeze;                /* the peer stands still now and then, longer than a cancel waits */
 };

@@ -14,7 +14,7 @@
 
 #define SETTINGS "drivers=shm shm_peers=on"
 
-enum { SLOWER = TEST_ASAN || TEST_TSAN ? 10 : 1, LIMIT_MS = 60000 };
+enum { SLOWER = TEST_ASAN || TEST_TSAN ? 10 : 1, LIMIT_MS = 40000 };
 
 static void test_cancel_into_memory_of_another_process_no_late_byte(void **state)
 {

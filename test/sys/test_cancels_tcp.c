@@ -11,7 +11,7 @@
 #include "common/engines.h"
 #include "common/peer.h"
 
-enum { SLOWER = TEST_ASAN || TEST_TSAN ? 10 : 1, LIMIT_MS = 90000 };
+enum { SLOWER = TEST_ASAN || TEST_TSAN ? 10 : 1, LIMIT_MS = 60000 };
 
 static void test_cancel_over_tcp_no_late_byte(void **state)
 {
