@@ -276,6 +276,21 @@ function(lw_fuzzers folder)
 	endforeach()
 endfunction()
 
+# FOLDER is one program: the engine with the clock, the drivers and the control thread that FOLDER brings in the place of
+# the real ones. As a test it runs COUNT schedules; a tenth of that under a sanitizer.
+function(lw_sim folder count)
+	lw_glob(sources ${folder}/*.c)
+	add_executable(sim ${sources})
+	set_target_properties(sim PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/sim)
+	target_link_libraries(sim PRIVATE lw_test_common)
+	target_link_options(sim PRIVATE -Wl,--wrap=clock_gettime -Wl,--wrap=lw_batch_ended)
+	lw_no_lto(sim)
+	if(LW_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
+		math(EXPR count "${count} / 10")
+	endif()
+	lw_test(schedules sim $<TARGET_FILE:sim> --count ${count})
+endfunction()
+
 # Each test/bench/NAME.c is a program of its own; test/bench/run.sh runs them. The one called compat is linked with the
 # libraries as hosts are: the one that lw_compat made, and the shared one.
 function(lw_benches folder compat)

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows that the simulation finds faults: makes one after the other in a copy of the sources and counts the schedules until
+# it is found. bash test/sim/mutate.sh [NUMBER...]; LW_BUILD_DIR is a tree that is built (build/release).
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+build=${LW_BUILD_DIR:-build/release}
+schedules=20000
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# file | what is wrong then | the text that is there | the text in its place. A text that is there several times is changed at
+# its first place.
+mutations=(
+	'lib/sched/path.c|a slice is not given back|	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);|'
+	'lib/sched/path.c|the count of slices in use only grows|	worker->slices_held--;|'
+	'lib/sched/path.c|a task ends twice|	if (task->slices == 0 \&\& (task->flags \& LW_TASK_QUEUED) == 0)|	if (task->slices == 0)'
+	'lib/sched/path.c|a task ends with slices on lanes|	if (task->slices == 0 \&\& (task->flags \& LW_TASK_QUEUED) == 0)|	if ((task->flags \& LW_TASK_QUEUED) == 0)'
+	'lib/sched/lane.c|a WRITE is repeated on any lane|				slice->only = lane;|				slice->only = NULL;'
+	'lib/sched/lane.c|a WRITE is repeated without a fence|(slice->op == LW_READ \|\| !slice->started \|\| lane->fenced)) {
+			take_off(lane, slice);
+			if (slice->op == LW_WRITE \&\& slice->started)|true) {
+			take_off(lane, slice);
+			if (slice->op == LW_WRITE \&\& slice->started \&\& lane->fenced)'
+	'lib/sched/lane.c|a broken lane keeps its slices from the others|			TAILQ_INSERT_TAIL(\&path->retry, slice, link);|'
+	'lib/sched/lane.c|credits are lost|	lane->credits++;|'
+	'lib/sched/lane.c|a READ that broke is not repeated|slice->attempts < ATTEMPTS_MAX|slice->attempts < 0'
+	'lib/sched/lane.c|what was aborted is repeated when its lane breaks|		if ((task->flags \& LW_TASK_ABORT) != 0) {|		if (false) {'
+	'lib/sched/lane.c|a lane that broke is never made again|	lane->retry_at_ms = worker->now_ms + lane->backoff_ms;|	lane->retry_at_ms = worker->now_ms + 0x40000000;'
+	'lib/sched/lane.c|a restart of the peer is forgotten|		path->dead = reason;|		path->dead = LW_REASON_NONE;'
+	'lib/sched/path.c|deadlines are not looked at|	if (path->timed \&\& before(path->deadline_ms, worker->now_ms))|	if (false)'
+	'lib/sched/path.c|a deadline comes early|	task->deadline_ms += worker->now_ms;|	task->deadline_ms = task->deadline_ms / 2 + worker->now_ms;'
+	'lib/sched/path.c|the earliest deadline is not kept|	if (!path->timed \|\| before(task->deadline_ms, path->deadline_ms))|	if (!path->timed)'
+	'lib/sched/path.c|a lane is not cut after the grace|		lane->kill = true;|		lane->kill = false;'
+	'lib/sched/path.c|ranges of the peer are not checked|!look_up(worker, \&path->hint, path->segment == 0 ? own : view->ranges, remote, length, access)|false'
+	'lib/sched/path.c|local ranges are not checked|	if (!look_up(worker, \&worker->local_hint, own, local, length, 0) \&\&|	if (false \&\&'
+	'lib/sched/path.c|a slice goes beyond a seam of the peer|		length = range->end - (task->remote + cut);|		length += 0;'
+	'lib/sched/path.c|slices begin at the wrong place|	slice->local = task->local + list->cut;|	slice->local = task->local;'
+	'lib/sched/path.c|more slices than credits|lw_lane_state(lane) == LW_LANE_UP \&\& lane->credits != 0 \&\& bytes < least|lw_lane_state(lane) == LW_LANE_UP \&\& bytes < least'
+	'lib/sched/path.c|slices go to lanes that are not up|lw_lane_state(lane) == LW_LANE_UP \&\& lane->credits != 0 \&\& bytes < least|lane->credits != 0 \&\& bytes < least'
+	'lib/sched/path.c|an aborted task is taken off the list and forgotten|		fail_task(task, abort->reason);|		fail_task(task, abort->reason); continue;'
+	'lib/sched/path.c|an abort takes the whole list|		if (!matches(worker, path, abort, task, task->local, task->remote, task->length)) {|		if (false) {'
+	'lib/sched/path.c|slices that wait for their lane are not aborted|		TAILQ_REMOVE(\&path->retry, slice, link);|		continue;'
+	'lib/sched/path.c|what waits for a refresh is forgotten|		list_append(worker->engine, \&path->waiting[task->priority], task);|'
+	'lib/sched/path.c|requests of a closed segment stay|	path->dead = reason;|	path->dead = reason; return;'
+	'lib/sched/path.c|the lanes of a closed segment are lost|		lw_worker_lane_give(worker, path->lane[i]);|'
+	'lib/sched/worker.c|the last batch of a pass is not counted|	tally->batch = LW_INDEX_NONE;|	(void)tally;'
+	'lib/sched/worker.c|the last task of a run is lost|	if (--run->count == 0)|	if (--run->count <= 1 \&\& (run->count = 0) == 0)'
+	'lib/sched/worker.h|the word counts before the task says so|	atomic_store_explicit(\&task->outcome, lw_outcome(state, reason, lane), memory_order_release);|	lw_worker_tally_flush(worker); atomic_store_explicit(\&task->outcome, lw_outcome(state, reason, lane), memory_order_release);'
+	'lib/batch.c|an end is told twice|			word = (word \& ~(LW_WORD_TELL \| LW_WORD_NOTE)) + LW_WORD_TELLER;|			word = (word \& ~LW_WORD_NOTE) + LW_WORD_TELLER;'
+	'lib/batch.c|an end is never told|	if (event \&\& take_queued(batch))|	if (event \&\& take_queued(batch) \&\& batch->capacity > 3)'
+	'lib/submit.c|a full ring is overwritten|	if (count != 0 \&\& lw_spsc_space(channel->ring, 1) == 0)|	if (false)'
+	'lib/cancel.c|a cancel reaches only what is on a path|		lw_worker_intake_drain(worker, \&worker->intakes[worker->intake_list[i]]);|		(void)i;'
+	'lib/memory.c|unregistering does not stop what is under way|		lw_path_abort(worker, path, \&abort);|		(void)path;'
+	'lib/segment.c|a restarted peer is taken for the old one|	if (!same_peer(old, view)) {|	if (false) {'
+)
+
+# Compiles the copy of $1 as the build tree does it, or all that include it.
+compile() {
+	local source object
+	case $1 in
+	*.h) sources=(lib/sched/path.c lib/sched/lane.c lib/sched/worker.c) ;;
+	*) sources=("$1") ;;
+	esac
+	objects=()
+	for source in "${sources[@]}"; do
+		object=$work/$(basename "$source" .c).o
+		[ -e "$work/tree/$source" ] || cp "$source" "$work/tree/$source"
+		# shellcheck disable=SC2086 # flags are several words
+		cc $flags -I"$work/tree" -I. -c "$work/tree/$source" -o "$object" -w || return 1
+		objects+=("$object")
+	done
+}
+
+flags=$(python3 - "$build/compile_commands.json" <<-'END'
+	import json, shlex, sys
+	for entry in json.load(open(sys.argv[1])):
+	    if entry["file"].endswith("/lib/sched/path.c"):
+	        words = shlex.split(entry["command"])[1:]
+	        drop = {"-flto", "-ffat-lto-objects", "-Werror", "-MD", "-g"}
+	        out, skip = [], False
+	        for word in words:
+	            if skip:
+	                skip = False
+	            elif word in ("-o", "-c", "-MT", "-MF"):
+	                skip = True
+	            elif word not in drop and not word.startswith("-I"):
+	                out.append(word)
+	        print(" ".join(out), "-Ilib/include")
+	        break
+END
+)
+link=$(ninja -C "$build" -t commands sim | tail -n 1 | sed 's/^: && //; s/ && :$//')
+status=0
+number=0
+for mutation in "${mutations[@]}"; do
+	number=$((number + 1))
+	if [ $# -gt 0 ] && [[ " $* " != *" $number "* ]]; then
+		continue
+	fi
+	rm -rf "$work/tree"
+	mkdir -p "$work/tree/lib/sched" "$work/tree/lib/ring"
+	python3 - "$mutation" "$work/tree" <<-'END' || { echo "$number: the place is gone: ${mutation%%|*}"; status=1; continue; }
+		import re, sys
+		# \| and \& stand for themselves
+		file, what, old, new = [part.replace("\\|", "|").replace("\\&", "&") for part in re.split(r"(?<!\\)\|(?!\|)", sys.argv[1], maxsplit=3)]
+		text = open(file).read()
+		if old not in text:
+		    sys.exit(1)
+		open(f"{sys.argv[2]}/{file}", "w").write(text.replace(old, new, 1))
+	END
+	what=$(head -n 1 <<<"$mutation" | cut -d'|' -f2)
+	if ! compile "${mutation%%|*}"; then
+		echo "$number: does not compile: $what"
+		status=1
+		continue
+	fi
+	(cd "$build" && eval "${link/ -o test\/sim\/sim/ ${objects[*]} -o $work/sim}") || exit 1
+	seed=${LW_TEST_SEED:-1}
+	output=$(timeout 120 "$work/sim" --seed "$seed" --count $schedules 2>&1)
+	code=$?
+	if [ $code = 0 ]; then
+		echo "$number: NOT FOUND in $schedules schedules: $what"
+		status=1
+	elif [ $code = 124 ]; then
+		echo "$number: found, it hangs: $what"
+	else
+		at=$(sed -n 's/^schedule \(0x[0-9a-f]*\) failed.*/\1/p' <<<"$output")
+		said=$(grep -m 1 -o 'test/sim/[a-z]*\.c:[0-9]*: .*' <<<"$output" | sed 's/^[^ ]* //')
+		echo "$number: found in $((${at:-$seed} - seed + 1)) schedules: $what: ${said:-status $code}"
+	fi
+done
+exit $status
