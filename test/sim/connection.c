@@ -58,6 +58,13 @@ void sim_driver_break(struct sim_peer *peer)
 			drop_ghost(&ghosts[i]);
 }
 
+void sim_driver_stall(struct sim_peer *peer, uint64_t until_ns)
+{
+	for (uint32_t i = 0; i < sim_lane_count; i++)
+		if (sim_lanes[i]->peer == peer && sim_chance(500))
+			sim_lanes[i]->stalled_until = until_ns;
+}
+
 void sim_driver_forget(struct sim_request *request)
 {
 	for (uint32_t i = 0; i < GHOSTS && request->ghosts != 0; i++)
@@ -158,13 +165,18 @@ static bool greet(struct sim_lane *own)
 	return true;
 }
 
+static bool is_stalled(const struct sim_lane *own)
+{
+	return sim.now_ns < own->peer->stalled_until || (sim.now_ns < own->stalled_until && !sim.healing);
+}
+
 /* Moves bytes of one lane. */
 static void move(struct sim_lane *own)
 {
 	uint64_t budget = own->peer->pass_bytes;
 	uint32_t index = sim.unordered && own->count > 1 ? (uint32_t)sim_random(own->count) : 0;
 
-	if (sim.now_ns < own->peer->stalled_until || !greet(own))
+	if (is_stalled(own) || !greet(own))
 		return;
 	while (index < own->count && budget > 0) {
 		struct sim_hold *hold = &own->hold[index];

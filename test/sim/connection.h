@@ -36,6 +36,7 @@ struct sim_lane {
 	uint64_t life;  /* of the peer that is meant */
 	uint64_t token; /* of the lane since it was taken */
 	uint64_t at_ns; /* DIALLING: it ends then */
+	uint64_t stalled_until;
 	enum sim_line line;
 	bool refused;
 	bool greeted;

@@ -102,6 +102,7 @@ void sim_peer_restart(struct sim_peer *peer)
 /* One change of the weather. */
 void sim_peer_weather(struct sim_peer *peer)
 {
+	uint64_t until_ns;
 	uint32_t piece;
 
 	if (sim.calm)
@@ -126,7 +127,11 @@ void sim_peer_weather(struct sim_peer *peer)
 		peer->late_ms = (uint32_t)sim_random(30);
 		break;
 	case 5:
-		peer->stalled_until = sim.now_ns + sim_random(sim_chance(200) ? 5000 : 100) * SIM_MS;
+		until_ns = sim.now_ns + sim_random(sim_chance(200) ? 5000 : 100) * SIM_MS;
+		if (sim_chance(500))
+			peer->stalled_until = until_ns;
+		else
+			sim_driver_stall(peer, until_ns);
 		break;
 	case 6:
 		peer->corrupts = (uint32_t)sim_random(2) * 20;

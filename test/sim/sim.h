@@ -182,6 +182,8 @@ struct sim_peer *sim_peer_at(uint16_t port);
 void sim_driver_begin(void);
 /* All connections to the peer are gone. */
 void sim_driver_break(struct sim_peer *peer);
+/* Some of the connections to it stand still. */
+void sim_driver_stall(struct sim_peer *peer, uint64_t until_ns);
 /* Its slices on lanes, in the lane's order, are those that the driver was given. */
 void sim_driver_compare(const struct lw_lane *lane);
 uint32_t sim_driver_open_lanes(void);
