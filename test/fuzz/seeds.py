@@ -530,6 +530,69 @@ def matrices():
         write("matrix", name, text.encode())
 
 
+def settings():
+    scripts = {
+        "nothing": "",
+        "file": "F# a comment\nF\nFworkers = 2\nF poll=caller \nFidle_us = 0",
+        "file_unknown": "Fworker = 2",
+        "file_no_value": "Fworkers",
+        "file_twice": "Fworkers = 2\nFworkers = 3",
+        "file_section": "F[lanewise]\nFworkers = 2",
+        "file_crlf": "Fworkers = 2\r\nFpoll = busy\r",
+        "file_nul": "Fworkers = 2\0 3\nFpoll = busy",
+        "file_long": "Ftopology = " + "x" * 17000,
+        "environment": "ELW_WORKERS=2\nELW_POLL=busy\nELW_TCP_SECRET=a secret text",
+        "environment_wrong": "ELW_WORKERS=8x\nELW_WORKER=2\nELW_workers=2\nELW_STORE_PASSWORD=" + "secret" * 60,
+        "mooncake": "EMC_TCP_BIND_ADDRESS=127.0.0.1\nEMC_FORCE_TCP=1\nEMC_METADATA_CLUSTER_ID=a\nEMC_REDIS_PASSWORD=opensesame",
+        "mooncake_wrong": "EMC_SLICE_SIZE=-1\nEMC_SLICE_SIZ=1\nEMC_REDIS_DB_INDEX=256\nEMC_MIN_PRC_PORT=9\nEMC_MAX_PRC_PORT=1",
+        "program": "Sworkers=2\nSpoll=caller\nSdrivers=tcp\nStcp_checksum=on",
+        "program_wrong": "Sworkers=65",
+        "program_unknown": "Sworkerz=1",
+        "program_secret": "Stcp_secret=words of one\nSstore_token=abcdefgh",
+        "program_secret_long": "Stcp_secret=" + "words of one" * 30,
+        "all": "Fworkers = 2\nELW_WORKERS=3\nEMC_NUM_QP_PER_EP=2\nSworkers=4",
+        "ports": "Fport_min = 2000\nELW_PORT_MAX=1999",
+        "ports_program": "Sport_min=2000\nSport_max=1999",
+        "numbers": "\n".join(f"ELW_WORKERS={text}" for text in (" 8", "8 ", "+8", "0x8", "1e1", str(2**70), "\u0668")),
+        "drivers": "Dtcp,null",
+        "drivers_empty": "D",
+        "drivers_commas": "D,,tcp,",
+        "drivers_unknown": "Dtcp,rdmax",
+        "drivers_blank": "Dtcp, null",
+        "drivers_long": "D" + "tcp," * 70,
+    }
+    for name, text in scripts.items():
+        write("settings", name, text.encode())
+
+
+def stores():
+    urls = {
+        "p2p": "P2PHANDSHAKE",
+        "p2p_small": "p2phandshake",
+        "etcd": "etcd://10.0.0.1:2379,10.0.0.2:2379",
+        "etcd_default": "etcd://a,b:1,[::1]",
+        "etcd_bare": "10.0.0.1:2379;10.0.0.2:2379",
+        "etcd_empty": "etcd://a,,b",
+        "etcd_many": "etcd://" + ",".join(f"h{i}:1" for i in range(100)),
+        "redis": "redis://h:6379",
+        "redis_user": "redis://user:word@h:6379/2",
+        "redis_v6": "redis://[fe80::1%2]:6379",
+        "http": "http://h:8080/metadata",
+        "http_query": "http://h/metadata?a=b#c",
+        "http_user": "http://user:word@h/metadata",
+        "https": "https://h/",
+        "http_no_host": "http:///metadata",
+        "scheme": "zookeeper://h:1",
+        "scheme_large": "HTTP://h/",
+        "scheme_none": "://h",
+        "control": "http://h/\x01\x7f\n",
+        "port": "redis://h:65536",
+        "long": "http://" + "h" * 580,
+    }
+    for number, (name, text) in enumerate(urls.items()):
+        write("store", name, bytes([number % 16]) + text.encode())
+
+
 if __name__ == "__main__":
     tcp_target()
     tcp_initiator()
@@ -537,3 +600,5 @@ if __name__ == "__main__":
     descriptors()
     hostports()
     matrices()
+    settings()
+    stores()
