@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "lib/engine.h"
 #include "lib/error.h"
@@ -288,6 +289,7 @@ static int enter_buffers(struct lw_engine *engine, const struct lw_memory *list,
 /* Ranges that all workers are to let go of, shared with them by reference count. */
 struct revocation {
 	_Atomic uint32_t holders;
+	atomic_bool held; /* a worker could not let go yet */
 	size_t count;
 	struct {
 		uint64_t addr, end;
@@ -318,7 +320,11 @@ static void revoke(struct lw_worker *worker, void *arg)
 					 .now = true};
 
 		TAILQ_FOREACH(path, &worker->live, live_link)
-		lw_path_abort(worker, path, &abort);
+		{
+			lw_path_abort(worker, path, &abort);
+			if (lw_path_holds(path, abort.addr, abort.end))
+				atomic_store(&revocation->held, true);
+		}
 		for (size_t k = 0; k < lw_drivers_count; k++)
 			if (worker->driver_context[k] != NULL && lw_drivers[k]->revoke != NULL)
 				lw_drivers[k]->revoke(worker->driver_context[k], abort.addr, abort.end);
@@ -348,6 +354,38 @@ static int withdraw(struct lw_engine *engine, lw_buffer_t id)
 	return 0;
 }
 
+/* Makes all workers let go. 0, -EBUSY. */
+static int revoke_all(struct lw_engine *engine, struct revocation *revocation, uint64_t start_ns, uint32_t timeout_ms)
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+	int error = 0;
+
+	for (;;) {
+		atomic_store(&revocation->held, false);
+		for (uint32_t i = 0; i < engine->worker_count; i++) {
+			uint64_t spent_ms = (lw_now_ns() - start_ns) / 1000000;
+			uint32_t left_ms = spent_ms < timeout_ms ? timeout_ms - (uint32_t)spent_ms : 0;
+
+			atomic_fetch_add(&revocation->holders, 1);
+			if (lw_worker_call(&engine->workers[i], revoke, revocation, drop_revocation, left_ms) == 0)
+				drop_revocation(revocation);
+			else
+				error = lw_fail(
+					-EBUSY,
+					"worker %u did not confirm in %u ms; do not unmap the memory, call again", i,
+					timeout_ms);
+		}
+		if (error != 0 || !atomic_load(&revocation->held))
+			return error;
+		if ((lw_now_ns() - start_ns) / 1000000 >= timeout_ms)
+			return lw_fail(-EBUSY,
+				       "a request that can't be taken back uses the memory, still after %u ms; do not "
+				       "unmap it, call again",
+				       timeout_ms);
+		nanosleep(&pause, NULL);
+	}
+}
+
 /* Takes the buffers out, each by itself; the first error. When it returns, nobody touches them, on -EBUSY excepted. */
 static int leave_buffers(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint64_t start_ns,
 			 uint32_t timeout_ms)
@@ -358,7 +396,8 @@ static int leave_buffers(struct lw_engine *engine, const lw_buffer_t *ids, size_
 	if (revocation == NULL)
 		return lw_fail(-ENOMEM, "no memory for the list of buffers");
 	revocation->count = 0;
-	atomic_init(&revocation->holders, engine->worker_count + 1);
+	atomic_init(&revocation->holders, 1);
+	atomic_init(&revocation->held, false);
 	pthread_mutex_lock(&engine->lock);
 	for (size_t i = 0; i < count; i++) {
 		const struct lw_buffer_slot *slot;
@@ -373,19 +412,7 @@ static int leave_buffers(struct lw_engine *engine, const lw_buffer_t *ids, size_
 		revocation->ranges[revocation->count++].end = slot->addr + slot->length;
 	}
 	pthread_mutex_unlock(&engine->lock);
-	error = 0;
-	for (uint32_t i = 0; i < engine->worker_count; i++) {
-		uint64_t spent_ms = (lw_now_ns() - start_ns) / 1000000;
-		uint32_t left_ms = spent_ms < timeout_ms ? timeout_ms - (uint32_t)spent_ms : 0;
-		int late = lw_worker_call(&engine->workers[i], revoke, revocation, drop_revocation, left_ms);
-
-		if (late == 0)
-			drop_revocation(revocation);
-		else
-			error = lw_fail(-EBUSY,
-					"worker %u did not confirm in %u ms; do not unmap the memory, call again", i,
-					timeout_ms);
-	}
+	error = revoke_all(engine, revocation, start_ns, timeout_ms);
 	if (error == 0)
 		error = settle(engine, start_ns + (uint64_t)timeout_ms * 1000000, timeout_ms);
 	pthread_mutex_lock(&engine->lock);

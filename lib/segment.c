@@ -426,7 +426,10 @@ static void leave_run(struct lw_worker *worker, struct lw_command *command)
 	struct lw_segment_leave *leave = ((struct leave_command *)(void *)command)->leave;
 	struct lw_segment_slot *slot = leave->slot;
 
-	lw_path_reset(worker, &worker->paths[slot - worker->engine->segments], LW_REASON_SEGMENT_CLOSED);
+	if (!lw_path_reset(worker, &worker->paths[slot - worker->engine->segments], LW_REASON_SEGMENT_CLOSED, false)) {
+		lw_worker_later(worker, command);
+		return;
+	}
 	if (atomic_fetch_sub_explicit(&slot->leaving, 1, memory_order_acq_rel) == 1)
 		lw_ctrl_post(worker->engine->ctrl, &leave->job);
 }

@@ -72,7 +72,10 @@ static void abort_lane(struct lw_worker *worker, struct lw_lane *lane, const str
 		if ((task->flags & (LW_TASK_ABORT | LW_TASK_FAILED)) == 0)
 			task->reason = (uint8_t)abort->reason;
 		task->flags |= LW_TASK_ABORT;
-		stuck = true;
+		if (lane->ops->recall != NULL)
+			lane->ops->recall(lane, slice);
+		else
+			stuck = true;
 	}
 	if (!stuck)
 		return;

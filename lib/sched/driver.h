@@ -91,7 +91,8 @@ struct lw_driver_ops {
 	 * once or later.
 	 * 0, or a negative errno: the lane is down already (-EPROTONOSUPPORT: the peer is set up otherwise). */
 	int (*lane_open)(struct lw_lane *lane, const struct lw_view *view);
-	/* Drops the connection. When it returns, no memory of the lane's slices is or will be touched from here. */
+	/* Drops the connection. When it returns, no memory of the lane's slices is or will be touched from here. With
+	 * recall it is called without a slice on the lane, except for lw_engine_close that has waited long enough. */
 	void (*lane_close)(struct lw_lane *lane);
 	/* Moves a small request whole and at once, without a slice; one of the foreground may overtake bulk that was
 	 * posted. May be NULL. False: it was not touched, post it. */
@@ -110,6 +111,11 @@ struct lw_driver_ops {
 	 * nothing is under way. Both NULL: lanes stay where they are. */
 	int (*probe)(struct lw_lane *lane, const struct lw_view *view, uint32_t way);
 	void (*probe_end)(struct lw_lane *lane);
+	/* For drivers that can't take the memory of a slice back from the kernel or the hardware: asks for the early
+	 * end of one that unpost refused, again and again maybe. The slice ends in lw_slice_done, never inside this
+	 * call. Until then its task stays pending, its memory registered, and its lane open. NULL: lane_close takes
+	 * everything back at once, and an aborted slice has a grace before that. */
+	void (*recall)(struct lw_lane *lane, struct lw_slice *slice);
 	/* May be NULL if the driver serves no peers. Stops serving peers inside [addr, end): when it returns, no byte
 	 * there is or will be touched for a peer. */
 	void (*revoke)(void *worker_context, uint64_t addr, uint64_t end);

@@ -263,14 +263,30 @@ void lw_path_tick(struct lw_worker *worker, struct lw_path *path)
 		lw_path_abort(worker, path, &expiry);
 }
 
-void lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason)
+bool lw_path_holds(const struct lw_path *path, uint64_t addr, uint64_t end)
+{
+	const struct lw_slice *slice;
+
+	for (uint32_t i = 0; i < path->lanes; i++) {
+		if (path->lane[i]->ops->recall == NULL)
+			continue;
+		TAILQ_FOREACH(slice, &path->lane[i]->inflight, link)
+		if (slice->local < end && slice->local + slice->length > addr)
+			return true;
+	}
+	return false;
+}
+
+bool lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason, bool force)
 {
 	struct lw_abort everything = {.reason = reason, .batch = LW_INDEX_NONE, .now = true};
 
 	if (path->gen == 0)
-		return;
+		return true;
 	path->dead = reason;
 	lw_path_abort(worker, path, &everything);
+	if (!force && lw_path_holds(path, 0, UINT64_MAX))
+		return false;
 	for (uint32_t i = 0; i < path->lanes; i++) {
 		lw_lane_down(path->lane[i], reason);
 		lw_worker_lane_give(worker, path->lane[i]);
@@ -279,4 +295,5 @@ void lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reaso
 		TAILQ_REMOVE(&worker->active, path, active_link);
 	TAILQ_REMOVE(&worker->live, path, live_link);
 	path->gen = 0;
+	return true;
 }

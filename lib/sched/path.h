@@ -102,7 +102,11 @@ void lw_path_lane_lost(struct lw_worker *worker, struct lw_path *path, enum lw_r
 void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw_slice *slice, uint32_t lane,
 		       enum lw_reason reason);
 
-/* Ends everything with reason and drops the lanes; the path is idle then. */
-void lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason);
+/* Whether a driver with recall has slices under way whose memory has a byte in [addr, end). */
+bool lw_path_holds(const struct lw_path *path, uint64_t addr, uint64_t end);
+
+/* Ends everything with reason and drops the lanes; the path is idle then. False: a driver with recall has slices under
+ * way; no new ones come, and the call is to be made again later. force: without regard to them. */
+bool lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason, bool force);
 
 #endif

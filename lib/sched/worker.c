@@ -18,6 +18,7 @@
 #include "lib/asym.h"
 #include "lib/engine.h"
 #include "lib/error.h"
+#include "lib/log.h"
 
 #define EVENTS_MAX 64
 #define INTAKE_BURST 512   /* tasks taken from one ring in one pass */
@@ -28,6 +29,7 @@
 #define SLEEP_BUSY_MS 2    /* longest sleep while something is under way */
 #define SLEEP_IDLE_MS 1000
 #define LOOKS_MAX 32           /* at lanes, in one millisecond */
+#define SETTLE_NS UINT64_C(2000000000) /* how long the end waits for what can't be taken back */
 #define EAGER_PASSES 48        /* passes without work before the loop begins to pause */
 #define YIELD_EVERY 64         /* passes without work between two sched_yield of an adaptive worker */
 #define YIELD_EVERY_BUSY 65536 /* and of a busy one, whose CPU is meant to be its own */
@@ -242,6 +244,25 @@ static bool run_commands(struct lw_worker *worker)
 	return true;
 }
 
+void lw_worker_later(struct lw_worker *worker, struct lw_command *command)
+{
+	command->node.next = worker->later;
+	worker->later = &command->node;
+}
+
+static void run_later(struct lw_worker *worker)
+{
+	struct lw_inbox_node *node = worker->later, *next;
+
+	worker->later = NULL;
+	for (; node != NULL; node = next) {
+		struct lw_command *command = (struct lw_command *)(void *)node;
+
+		next = node->next;
+		command->run(worker, command);
+	}
+}
+
 void lw_worker_tally_flush(struct lw_worker *worker)
 {
 	struct lw_tally *tally = &worker->tally;
@@ -409,6 +430,8 @@ static void tick(struct lw_worker *worker)
 		next = TAILQ_NEXT(path, live_link);
 		lw_path_tick(worker, path);
 	}
+	if (worker->later != NULL)
+		run_later(worker);
 }
 
 static bool poll_drivers(struct lw_worker *worker)
@@ -547,6 +570,31 @@ void lw_worker_run(struct lw_worker *worker)
 	atomic_store_explicit(&worker->running, 0, memory_order_release);
 }
 
+/* Gives drivers with recall the time to get their slices back. */
+static void settle_paths(struct lw_worker *worker)
+{
+	uint64_t end_ns = lw_now_ns() + SETTLE_NS;
+	struct lw_path *path, *next;
+	bool held;
+
+	do {
+		held = false;
+		for (path = TAILQ_FIRST(&worker->live); path != NULL; path = next) {
+			next = TAILQ_NEXT(path, live_link);
+			held |= !lw_path_reset(worker, path, LW_REASON_SHUTDOWN, false);
+		}
+		if (!held)
+			return;
+		for (uint32_t i = 0; i < lw_drivers_count; i++)
+			if (worker->driver_context[i] != NULL && lw_drivers[i]->poll != NULL)
+				lw_drivers[i]->poll(worker->driver_context[i]);
+		usleep(100);
+	} while (lw_now_ns() < end_ns);
+	lw_log(LW_LOG_WARNING,
+	       "worker %u ends while the kernel still carries requests to files out: it may touch their memory later",
+	       worker->index);
+}
+
 void lw_worker_abandon(struct lw_worker *worker)
 {
 	struct lw_engine *engine = worker->engine;
@@ -567,8 +615,10 @@ void lw_worker_abandon(struct lw_worker *worker)
 			}
 		}
 	}
+	settle_paths(worker);
 	while ((path = TAILQ_FIRST(&worker->live)) != NULL)
-		lw_path_reset(worker, path, LW_REASON_SHUTDOWN);
+		lw_path_reset(worker, path, LW_REASON_SHUTDOWN, true);
+	run_later(worker);
 	lw_worker_tally_flush(worker);
 }
 

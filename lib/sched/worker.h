@@ -78,6 +78,7 @@ struct lw_worker {
 	void *driver_context[LW_MAX_DRIVERS];
 	uint32_t looks;  /* at lanes, that are left in this millisecond */
 	uint32_t wanted; /* drivers that want to be polled, a bit each: lw_worker_want */
+	struct lw_inbox_node *later; /* commands that wait for the next millisecond */
 	/* shared */
 	alignas(64) struct lw_inbox commands;
 	alignas(64) _Atomic uint32_t sleeping; /* every submit looks at it: nothing that is written often beside it */
@@ -127,6 +128,9 @@ void lw_worker_wake(struct lw_worker *worker);
 
 /* Sends a command. Any thread; never blocks. */
 void lw_worker_send(struct lw_worker *worker, struct lw_command *command);
+
+/* Runs the command again in about a millisecond. The worker's thread, from inside the command. */
+void lw_worker_later(struct lw_worker *worker, struct lw_command *command);
 
 /* Runs fn(worker, arg) on the worker's thread and waits for it. Any thread but a worker's. 0, or -ETIMEDOUT: then fn
  * may run still, and release(arg) is called after it; else the caller keeps arg. */
