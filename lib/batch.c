@@ -368,7 +368,7 @@ int lw_task_status(struct lw_engine *engine, lw_batch_t id, uint32_t number, str
 int lw_task_reason(struct lw_engine *engine, lw_batch_t id, uint32_t number, char *text, size_t size)
 {
 	static const char *const states[] = {"pending", "completed", "failed", "canceled", "timed out"};
-	char peer[LW_NAME_MAX];
+	char peer[LW_NAME_MAX], where[LW_NAME_MAX];
 	struct lw_batch *batch;
 	struct lw_task *task;
 	struct task_copy copy;
@@ -390,9 +390,10 @@ int lw_task_reason(struct lw_engine *engine, lw_batch_t id, uint32_t number, cha
 	/* The request's fields do not change until the batch is freed, which the caller must not do meanwhile. */
 	task = lw_batch_task(engine, batch, number);
 	lw_segment_name(engine, task->segment, peer, sizeof(peer));
-	length = snprintf(text, size, "%s of %llu bytes %s %s at 0x%llx, local 0x%llx, %s: %s",
+	lw_segment_where(engine, task->segment, task->remote, where, sizeof(where));
+	length = snprintf(text, size, "%s of %llu bytes %s %s at 0x%llx%s, local 0x%llx, %s: %s",
 			  task->op == LW_READ ? "READ" : "WRITE", (unsigned long long)task->length,
-			  task->op == LW_READ ? "from" : "to", peer, (unsigned long long)task->remote,
+			  task->op == LW_READ ? "from" : "to", peer, (unsigned long long)task->remote, where,
 			  (unsigned long long)task->local, states[copy.status.state],
 			  lw_reason_string((int)copy.status.reason));
 	error = length;

@@ -300,6 +300,14 @@ static bool listed(const char *list, const char *name)
 /* An unknown word in the setting is an error; a driver that can't run here is off and says why. */
 static int check_drivers(const char *list)
 {
+	char names[128] = "";
+
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
+			 i == 0                       ? ""
+			 : i + 1 == lw_drivers_count ? " and "
+						      : ", ",
+			 lw_drivers[i]->name);
 	while (*list != '\0') {
 		size_t length = strcspn(list, ",");
 		bool known = length == 0;
@@ -307,9 +315,8 @@ static int check_drivers(const char *list)
 		for (size_t i = 0; i < lw_drivers_count && !known; i++)
 			known = strlen(lw_drivers[i]->name) == length && memcmp(lw_drivers[i]->name, list, length) == 0;
 		if (!known)
-			return lw_fail(-EINVAL,
-				       "setting drivers: there is no driver \"%.*s\"; there are shm, tcp and null",
-				       (int)length, list);
+			return lw_fail(-EINVAL, "setting drivers: there is no driver \"%.*s\"; there are %s", (int)length,
+				       list, names);
 		list += length + (list[length] == ',');
 	}
 	return 0;

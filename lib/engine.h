@@ -60,6 +60,7 @@ struct lw_view {
 	uint8_t tcp_options;  /* as in the peer's descriptor */
 	uint64_t incarnation; /* 0: unknown */
 	bool everything;      /* any range is offered (null driver) */
+	bool of_files;        /* offsets count from the begin of the first file; nobody is behind it */
 	struct lw_rangemap *ranges;
 	struct lw_addrs data; /* where lanes connect to */
 	uint32_t rails;       /* the first of data, which the peer has named to be used side by side; 0: it named none,
@@ -236,8 +237,8 @@ void lw_areas_forked(struct lw_engine *engine);
 /* route.c: the drivers that reach a peer. */
 /* The driver's index, or -1: there is none of that name, or it is off. */
 int lw_driver_index(const struct lw_engine *engine, const char *name, size_t length);
-/* Fills in the view's routes, in the order of the setting drivers. 0; -ENOTSUP none; -EPROTONOSUPPORT; the text of
- * lw_last_error is set. May block as lw_driver_ops.reach says. */
+/* Fills in the view's routes, in the order of the setting drivers. 0; -ENOTSUP none; -EPROTONOSUPPORT; of files what
+ * the driver says; the text of lw_last_error is set. May block as lw_driver_ops.reach says. */
 int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, struct lw_view *view);
 void lw_routes_drop(struct lw_view *view);
 /* segment.c */
@@ -256,6 +257,8 @@ void lw_segment_view_free(struct lw_view *view);
 int lw_segment_renew(struct lw_engine *engine, struct lw_segment_slot *slot, uint32_t gen, struct lw_view *view);
 /* The name of a segment for messages. */
 void lw_segment_name(struct lw_engine *engine, lw_segment_t segment, char *text, size_t size);
+/* What is at an offset of it, as " (path at offset)"; "" where the offset says it all. */
+void lw_segment_where(struct lw_engine *engine, lw_segment_t segment, uint64_t offset, char *text, size_t size);
 /* Where the handshake port of the peer is, its name, and which life it lives (NULL: nobody wants to know; 0: it is not
  * ours). 0, -EBADF, -ENOTSUP nobody is there (null driver). */
 int lw_segment_rpc(struct lw_engine *engine, lw_segment_t segment, struct lw_addrs *rpc, char name[LW_NAME_MAX],

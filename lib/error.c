@@ -23,6 +23,8 @@
 	X(EMFILE, "no file descriptor is free; raise the limit (ulimit -n) or close some")                             \
 	X(ENFILE, "too many engines or files are open; close some first")                                              \
 	X(EACCES, "not permitted; check file permissions, or what the peer offers")                                    \
+	X(ENODATA, "the file ends before; check its size, and what its segment says")                                  \
+	X(EROFS, "it can only be read here; check how the file system is mounted, or the store's role")                \
 	X(EIO, "reading or writing failed in the system; see the system's log")                                        \
 	X(EADDRINUSE, "no port is free in the range; widen port_min to port_max or close other listeners")             \
 	X(EADDRNOTAVAIL, "the address is not one of this host; choose one that is, or name none")                      \

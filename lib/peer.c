@@ -78,6 +78,7 @@ static int ask(struct lw_engine *engine, uint64_t start_ns, uint32_t timeout_ms,
 	free(reply);
 	if (error != 0)
 		return lw_fail(error, "%s sent a descriptor that can't be used: %s", peer->name, why);
+	peer->desc->origin = LW_DESC_PEER;
 	return 0;
 }
 
@@ -108,10 +109,13 @@ static int find_in_store(struct lw_engine *engine, uint32_t timeout_ms, struct l
 	if (error != 0)
 		return lw_fail(error, "the document of \"%s\" in the metadata store can't be used: %s", peer->name,
 			       why);
-	if (strcmp(peer->desc->name, peer->name) != 0)
+	if (entry.contact.where.host[0] == '\0' && peer->desc->file_count == 0)
+		error = lw_fail(-ENOENT, "the metadata store knows no \"%s\": it has a segment, but no address of it",
+				peer->name);
+	else if (strcmp(peer->desc->name, peer->name) != 0)
 		error = lw_fail(-EPROTO, "the document of \"%s\" in the metadata store is that of \"%s\"", peer->name,
 				peer->desc->name);
-	if (error == 0)
+	if (error == 0 && peer->desc->file_count == 0) /* nobody is behind files */
 		error = resolve(peer->name, &entry.contact.where, start_ns, timeout_ms, &peer->rpc);
 	if (error != 0)
 		lw_desc_free(peer->desc);
@@ -224,7 +228,11 @@ int lw_segment_purge(struct lw_engine *engine, const char *name, uint32_t timeou
 		goto out;
 	}
 	error = lw_directory_find(engine->directory, name, timeout_ms, &entry, why, sizeof(why));
-	if (error == 0) {
+	if (error == 0 && entry.contact.where.host[0] == '\0') {
+		free(entry.document);
+		snprintf(why, sizeof(why), "it is no engine's: lwfile removes a segment of files");
+		error = -ENOENT;
+	} else if (error == 0) {
 		free(entry.document);
 		/* Half of the time for one who may not answer. */
 		if (answers(engine, name, &entry.contact, start_ns, timeout_ms / 2 + 1))

@@ -90,6 +90,8 @@ static void on_answer(void *arg, int result, const char *text, size_t length)
 
 	refresh->view = NULL;
 	if (result == 0 && lw_desc_decode(text, length, &desc, why, sizeof(why)) == 0) {
+		if (refresh->engine->directory == NULL)
+			desc->origin = LW_DESC_PEER;
 		if (lw_segment_view(refresh->engine, desc, &refresh->rpc, &refresh->view) != 0)
 			refresh->view = NULL;
 		lw_desc_free(desc);

@@ -39,6 +39,7 @@ static bool was_told(struct lw_engine *engine, uint64_t incarnation)
 int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, struct lw_view *view)
 {
 	const char *list = engine->config.drivers;
+	int first_error = 0;
 
 	while (*list != '\0') {
 		size_t length = strcspn(list, ",");
@@ -55,10 +56,14 @@ int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, struct 
 			return lw_fail(error, "%s %s", desc->name, why);
 		if (error == 0)
 			view->routes[view->route_count++] = (struct lw_route){.driver = (uint32_t)driver, .peer = peer};
+		else if (error != -ENOTSUP && desc->file_count != 0)
+			first_error = lw_fail(error, "%s can't be opened: %s", desc->name, why);
 		else if (error != -ENOTSUP && !was_told(engine, desc->incarnation))
 			lw_log(LW_LOG_WARNING, "%s is not reached by %s: %s", desc->name, lw_drivers[driver]->name,
 			       why);
 	}
+	if (view->route_count == 0 && first_error != 0)
+		return first_error;
 	if (view->route_count == 0)
 		return lw_fail(-ENOTSUP,
 			       "%s offers \"%s\", and no driver of this engine speaks that; see the setting drivers",

@@ -7,6 +7,7 @@
 
 #include "lib/engine.h"
 #include "lib/error.h"
+#include "lib/fileurl.h"
 #include "lib/peer.h"
 #include "lib/refresh.h"
 #include "lib/watch.h"
@@ -103,6 +104,21 @@ void lw_segment_name(struct lw_engine *engine, lw_segment_t segment, char *text,
 	pthread_mutex_unlock(&engine->lock);
 }
 
+void lw_segment_where(struct lw_engine *engine, lw_segment_t segment, uint64_t offset, char *text, size_t size)
+{
+	const struct lw_segment_slot *slot;
+	const struct lw_view *view;
+
+	text[0] = '\0';
+	pthread_mutex_lock(&engine->lock);
+	slot = lw_segment_of(engine, segment);
+	view = slot != NULL ? atomic_load(&slot->view) : NULL;
+	if (view != NULL && view->route_count != 0 && view->routes[0].peer != NULL &&
+	    lw_drivers[view->routes[0].driver]->where != NULL)
+		lw_drivers[view->routes[0].driver]->where(view->routes[0].peer, offset, text, size);
+	pthread_mutex_unlock(&engine->lock);
+}
+
 void lw_segment_describe(struct lw_engine *engine, struct lw_desc *desc)
 {
 	*desc = (struct lw_desc){.incarnation = engine->incarnation, .protocol = "tcp", .tcp_version = 1};
@@ -182,11 +198,30 @@ static void set_data(struct lw_view *view, const struct lw_desc *desc, const str
 	}
 }
 
+/* What a peer offers, as ranges: its buffers, or its files one behind the other. The number. */
+static size_t offered(const struct lw_desc *desc, struct lw_range *ranges)
+{
+	uint64_t at = 0;
+
+	for (size_t i = 0; i < desc->buffer_count; i++)
+		ranges[i] = (struct lw_range){.addr = desc->buffers[i].addr,
+					      .end = desc->buffers[i].addr + desc->buffers[i].length,
+					      .access = desc->buffers[i].access,
+					      .tag = (uint32_t)i};
+	/* Can't wrap: there are few, and each is shorter than 2^53. */
+	for (size_t i = 0; i < desc->file_count; at += desc->files[i++].length)
+		ranges[i] = (struct lw_range){.addr = at,
+					      .end = at + desc->files[i].length,
+					      .access = desc->files[i].access,
+					      .tag = (uint32_t)i};
+	return desc->buffer_count + desc->file_count;
+}
+
 int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc,
 		    struct lw_view **out)
 {
 	struct lw_view *view = calloc(1, sizeof(*view));
-	struct lw_range *ranges = malloc((desc->buffer_count + 1) * sizeof(*ranges));
+	struct lw_range *ranges = malloc((desc->buffer_count + desc->file_count + 1) * sizeof(*ranges));
 	int error = -ENOMEM;
 
 	if (view == NULL || ranges == NULL) {
@@ -196,17 +231,13 @@ int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const 
 	error = lw_routes_find(engine, desc, view);
 	if (error != 0)
 		goto fail;
-	for (size_t i = 0; i < desc->buffer_count; i++)
-		ranges[i] = (struct lw_range){.addr = desc->buffers[i].addr,
-					      .end = desc->buffers[i].addr + desc->buffers[i].length,
-					      .access = desc->buffers[i].access,
-					      .tag = (uint32_t)i};
-	error = lw_rangemap_build(ranges, desc->buffer_count, &view->ranges);
+	error = lw_rangemap_build(ranges, offered(desc, ranges), &view->ranges);
 	if (error != 0) {
 		lw_fail(error == -EEXIST ? -EPROTO : error, "the descriptor of %s has overlapping buffers", desc->name);
 		error = error == -EEXIST ? -EPROTO : error;
 		goto fail;
 	}
+	view->of_files = desc->file_count != 0;
 	view->tcp_options = desc->tcp_options;
 	view->incarnation = desc->incarnation;
 	view->tcp_version = desc->tcp_version;
@@ -247,7 +278,7 @@ static struct lw_segment_slot *find_spare(struct lw_engine *engine)
 /* The same life of the same peer? A peer that does not say which life it lives is taken by its data port. */
 static bool same_peer(const struct lw_view *a, const struct lw_view *b)
 {
-	return a->incarnation == b->incarnation && a->tcp_options == b->tcp_options &&
+	return a->incarnation == b->incarnation && a->tcp_options == b->tcp_options && a->of_files == b->of_files &&
 	       (a->data.count == 0) == (b->data.count == 0) &&
 	       (a->data.count == 0 || lw_sockaddr_port(&a->data.addr[0]) == lw_sockaddr_port(&b->data.addr[0]));
 }
@@ -348,12 +379,28 @@ static int open_null(struct lw_engine *engine, lw_segment_t *out)
 	return enter(engine, NULL_SEGMENT, &nowhere, view, out);
 }
 
-static int open_peer(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out)
+/* What the name, in its one form, means now. */
+static int look(struct lw_engine *engine, const char *name, uint32_t timeout_ms, struct lw_addrs *rpc,
+		struct lw_view **view)
+{
+	struct lw_peer peer = {.desc = NULL};
+	int error = lw_is_file_url(name) ? lw_file_url_read(name, &peer.desc)
+					 : lw_peer_find(engine, name, timeout_ms, &peer);
+
+	if (error != 0)
+		return error;
+	*rpc = peer.rpc;
+	error = lw_segment_view(engine, peer.desc, rpc, view);
+	lw_desc_free(peer.desc);
+	return error;
+}
+
+static int open_named(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out)
 {
 	char canonical[LW_NAME_MAX];
 	struct lw_view *view = NULL;
-	struct lw_peer peer;
-	int error = lw_peer_name(engine, name, canonical);
+	struct lw_addrs rpc;
+	int error = lw_is_file_url(name) ? lw_file_url_name(name, canonical) : lw_peer_name(engine, name, canonical);
 
 	if (error != 0)
 		return error;
@@ -361,13 +408,9 @@ static int open_peer(struct lw_engine *engine, const char *name, uint32_t timeou
 		*out = LW_SEGMENT_LOCAL;
 		return 0;
 	}
-	error = lw_peer_find(engine, canonical, timeout_ms, &peer);
-	if (error != 0)
-		return error;
-	error = lw_segment_view(engine, peer.desc, &peer.rpc, &view);
+	error = look(engine, canonical, timeout_ms, &rpc, &view);
 	if (error == 0)
-		error = enter(engine, canonical, &peer.rpc, view, out);
-	lw_desc_free(peer.desc);
+		error = enter(engine, canonical, &rpc, view, out);
 	return error;
 }
 
@@ -386,7 +429,7 @@ int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t timeout
 	if (strcmp(name, NULL_SEGMENT) == 0)
 		error = open_null(engine, out);
 	else
-		error = open_peer(engine, name, timeout_ms, out);
+		error = open_named(engine, name, timeout_ms, out);
 	lw_engine_leave(engine);
 	return error;
 }
@@ -513,7 +556,6 @@ int lw_segment_refresh(struct lw_engine *engine, lw_segment_t segment, uint32_t 
 	struct lw_view *view = NULL;
 	char name[LW_NAME_MAX];
 	struct lw_addrs rpc;
-	struct lw_peer peer;
 	int error = lw_engine_enter(engine);
 
 	if (error != 0)
@@ -523,12 +565,8 @@ int lw_segment_refresh(struct lw_engine *engine, lw_segment_t segment, uint32_t 
 	if (segment == LW_SEGMENT_LOCAL)
 		goto out;
 	error = lw_segment_rpc(engine, segment, &rpc, name, NULL);
-	if (error == 0)
-		error = lw_peer_find(engine, name, timeout_ms, &peer);
-	if (error != 0)
-		goto out;
-	error = lw_segment_view(engine, peer.desc, &peer.rpc, &view);
-	lw_desc_free(peer.desc);
+	if (error == 0 || (error == -ENOTSUP && strcmp(name, NULL_SEGMENT) != 0)) /* or there are just files */
+		error = look(engine, name, timeout_ms, &rpc, &view);
 	if (error != 0)
 		goto out;
 	slot = &engine->segments[(uint32_t)segment & LW_HANDLE_INDEX_MASK];

@@ -15,6 +15,7 @@
 #include <lanewise/types.h>
 
 #include "meta/descriptor.h"
+#include "meta/descriptor_pvt.h"
 #include "meta/json.h"
 
 #define MAX_BUFFERS 1048576u
@@ -356,8 +357,7 @@ static int read_buffer(const cJSON *item, size_t at, struct lw_desc_buffer *buff
 	return 0;
 }
 
-/* The access that lw.access gives to one buffer. *access is the element, or NULL if the list is left out. */
-static int read_access(const cJSON **access, size_t at, uint32_t *out, const struct lw_why *why)
+int lw_desc_read_access(const cJSON **access, size_t at, uint32_t *out, const struct lw_why *why)
 {
 	uint64_t number = LW_ACCESS_REMOTE;
 
@@ -457,7 +457,7 @@ static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *de
 
 		if (!cJSON_IsObject(item))
 			return lw_bad(why, "buffers[%zu] is not an object", at);
-		ret = read_access(&access, at, &buffer->access, why);
+		ret = lw_desc_read_access(&access, at, &buffer->access, why);
 		buffer->grant = 0;
 		if (ret == 0)
 			ret = read_grant(&grant, at, &buffer->grant, why);
@@ -535,6 +535,8 @@ static int read_document(const cJSON *root, struct lw_desc *desc, const struct l
 		ret = read_data(ours, desc, why);
 	if (ret == 0)
 		ret = read_shm(ours, desc, why);
+	if (ret == 0 && strcmp(desc->protocol, "nvmeof") == 0)
+		return lw_desc_read_files(root, ours, desc, why);
 	if (ret == 0)
 		ret = read_buffers(root, ours, desc, why);
 	if (ret == 0)
@@ -568,5 +570,6 @@ void lw_desc_free(struct lw_desc *desc)
 	if (desc == NULL)
 		return;
 	free(desc->buffers);
+	lw_desc_free_files(desc->files, desc->file_count);
 	free(desc);
 }

@@ -10,6 +10,9 @@
  * same host can reach the engine's memory. shm is
  * {"changes","fd","grants":[one number a buffer],"host","nonce":"32 hex digits","pid"}; drivers/shm/README.md says what
  * for.
+ *
+ * A segment of files is {"buffers":[{"file_path","length","local_path_map":{server name: path}}],"name",
+ * "protocol":"nvmeof"}: an operator's tool puts it into a metadata store, no engine. lw.access goes for it, too.
  */
 #ifndef LW_META_DESCRIPTOR_H
 #define LW_META_DESCRIPTOR_H
@@ -42,8 +45,26 @@ struct lw_desc_shm {
 	uint64_t changes; /* how often the offer had changed when the document was made */
 };
 
+/* Where one server has a file. */
+struct lw_desc_mount {
+	char *server; /* an engine's name */
+	char *path;
+};
+
+/* A file of a segment of files; its place in the segment is behind the files before it. */
+struct lw_desc_file {
+	char *path; /* on the node that stores it */
+	uint64_t length;
+	uint32_t access; /* enum lw_access, as of a buffer */
+	size_t mount_count;
+	struct lw_desc_mount *mounts;
+};
+
 #define LW_TCP_CHECKSUM 1u
 #define LW_TCP_AUTH 2u
+
+/* Who said it: files are opened where an operator says so, not a peer. */
+enum lw_desc_origin { LW_DESC_STORE, LW_DESC_PEER, LW_DESC_OWN };
 
 struct lw_desc {
 	char name[LW_NAME_MAX];
@@ -56,13 +77,22 @@ struct lw_desc {
 	struct lw_desc_shm shm;
 	size_t buffer_count;
 	struct lw_desc_buffer *buffers; /* as in the document (of several protocols: tcp's); owned by the descriptor */
+	size_t file_count;
+	struct lw_desc_file *files; /* protocol "nvmeof": instead of buffers; owned by the descriptor, with all in them
+				     */
+	enum lw_desc_origin origin;
 };
 
-/* The document of *desc; the caller frees *text. 0, -ENOMEM. */
+/* Longest path of a file with its NUL, and the most files and mounts of a segment. */
+#define LW_DESC_PATH_MAX 4096
+#define LW_DESC_FILES_MAX 1024u
+#define LW_DESC_MOUNTS_MAX 65536u
+
+/* The document of *desc, which has no files; the caller frees *text. 0, -ENOMEM. */
 int lw_desc_encode(const struct lw_desc *desc, char **text, size_t *length);
 
 /* Reads a document from outside. Everything is checked before it is used: size, depth (at most 16), types, ranges,
- * integers, wraps, number of buffers (at most 1,048,576), zero addresses and lengths, overlapping buffers, names.
+ * integers, wraps, number of buffers (at most 1,048,576), zero addresses and lengths, overlapping buffers, names, paths.
  * Unknown fields are ignored. The caller frees *out with lw_desc_free. 0; -EPROTO, with a sentence in why; -ENOMEM.
  * Never aborts. */
 int lw_desc_decode(const char *text, size_t length, struct lw_desc **out, char *why, size_t why_size);

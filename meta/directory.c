@@ -322,6 +322,23 @@ static int publish(struct lw_directory *directory, struct job *job)
 	return error;
 }
 
+/* There is no contact: a segment of files has none, and its document is enough. -ENOENT leaves job->why as it is. */
+static int look_up_alone(struct lw_directory *directory, struct job *job)
+{
+	struct lw_directory_entry entry = {.contact = {.incarnation = 0}};
+	char key[LW_STORE_KEY_MAX], why[WHY_BYTES];
+	int error;
+
+	segment_key(directory, job->name, key);
+	error = lw_store_get(directory->store, key, left_ms(job->deadline_ns), &entry.document, &entry.length, why,
+			     WHY_BYTES);
+	if (error == 0)
+		job->entry = entry;
+	else if (error != -ENOENT)
+		memcpy(job->why, why, WHY_BYTES);
+	return error;
+}
+
 /* 0; -EAGAIN: they are of two lives, a moment later they may not be. */
 static int look_up(struct lw_directory *directory, struct job *job)
 {
@@ -333,6 +350,8 @@ static int look_up(struct lw_directory *directory, struct job *job)
 
 	contact_key(directory, job->name, key);
 	error = lw_store_get(directory->store, key, left_ms(job->deadline_ns), &text, &length, job->why, WHY_BYTES);
+	if (error == -ENOENT)
+		return look_up_alone(directory, job);
 	if (error != 0)
 		return error;
 	error = lw_contact_decode(text, length, &entry.contact, reason, sizeof(reason));

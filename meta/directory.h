@@ -39,8 +39,8 @@ struct lw_directory_opts {
 
 /* What a look-up finds. */
 struct lw_directory_entry {
-	struct lw_contact contact;
-	char *document; /* with a NUL; the receiver frees it */
+	struct lw_contact contact; /* with an empty host: there is none, as for a segment of files */
+	char *document;            /* with a NUL; the receiver frees it */
 	size_t length;
 };
 
@@ -62,8 +62,8 @@ int lw_directory_publish(struct lw_directory *directory, uint32_t timeout_ms, ch
 /* The same without waiting for it. */
 void lw_directory_touch(struct lw_directory *directory);
 
-/* Looks both documents of an engine up; they are of one life of it, as far as they tell. Blocks for at most timeout_ms.
- * 0; -ENOENT there is no such name. */
+/* Looks both documents of an engine up; they are of one life of it, as far as they tell. Without a contact the
+ * segment's alone is found, too. Blocks for at most timeout_ms. 0; -ENOENT there is no such name. */
 int lw_directory_find(struct lw_directory *directory, const char *name, uint32_t timeout_ms,
 		      struct lw_directory_entry *out, char *why, size_t why_size);
 
