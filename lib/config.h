@@ -37,7 +37,7 @@ enum lw_poll_mode {
 	X(S, store_token, "", 0, 255, "", "bearer token for an HTTP store that asks for one; never shown")             \
 	X(T, address, "", 0, 63, "",                                                                                   \
 	  "address of this host that an engine without a name announces and listens on; empty: chosen")                \
-	X(T, drivers, "shm,tcp,null", 0, 255, "", "drivers that may be used, separated by commas")                     \
+	X(T, drivers, "shm,tcp,nvmeof,null", 0, 255, "", "drivers that may be used, separated by commas")                     \
 	X(N, workers, "1", 1, 64, "threads", "worker threads; no effect with poll = caller")                           \
 	X(T, cpus, "", 0, 255, "", "CPUs for the workers, as 0-3,8; empty: chosen among those the process may use")    \
 	X(E, poll, "adaptive", 0, 0, "busy|adaptive|caller",                                                           \
@@ -102,6 +102,8 @@ enum lw_poll_mode {
 	  "it")                                                                                                        \
 	X(N, shm_stream_bytes, "1048576", 0, 1073741824, "bytes",                                                      \
 	  "requests from this size are copied past the CPU's cache; 0: never")                                         \
+	X(B, file_direct, "on", 0, 0, "",                                                                              \
+	  "files of segments are read and written past the page cache (O_DIRECT), where their file system can")        \
 	X(N, notify_queue, "1024", 1, 1048576, "notes", "notes received and not yet polled; more are refused")         \
 	X(E, log_level, "warning", 0, 0, "error|warning|info|debug", "least urgent lines that are logged")
 
