@@ -37,7 +37,7 @@ enum lw_poll_mode {
 	X(S, store_token, "", 0, 255, "", "bearer token for an HTTP store that asks for one; never shown")             \
 	X(T, address, "", 0, 63, "",                                                                                   \
 	  "address of this host that an engine without a name announces and listens on; empty: chosen")                \
-	X(T, drivers, "shm,tcp,nvmeof,null", 0, 255, "", "drivers that may be used, separated by commas")                     \
+	X(T, drivers, "shm,tcp,nvmeof,null", 0, 255, "", "drivers that may be used, separated by commas")              \
 	X(N, workers, "1", 1, 64, "threads", "worker threads; no effect with poll = caller")                           \
 	X(T, cpus, "", 0, 255, "", "CPUs for the workers, as 0-3,8; empty: chosen among those the process may use")    \
 	X(E, poll, "adaptive", 0, 0, "busy|adaptive|caller",                                                           \

@@ -304,9 +304,9 @@ static int check_drivers(const char *list)
 
 	for (size_t i = 0; i < lw_drivers_count; i++)
 		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
-			 i == 0                       ? ""
+			 i == 0                      ? ""
 			 : i + 1 == lw_drivers_count ? " and "
-						      : ", ",
+						     : ", ",
 			 lw_drivers[i]->name);
 	while (*list != '\0') {
 		size_t length = strcspn(list, ",");
@@ -315,8 +315,8 @@ static int check_drivers(const char *list)
 		for (size_t i = 0; i < lw_drivers_count && !known; i++)
 			known = strlen(lw_drivers[i]->name) == length && memcmp(lw_drivers[i]->name, list, length) == 0;
 		if (!known)
-			return lw_fail(-EINVAL, "setting drivers: there is no driver \"%.*s\"; there are %s", (int)length,
-				       list, names);
+			return lw_fail(-EINVAL, "setting drivers: there is no driver \"%.*s\"; there are %s",
+				       (int)length, list, names);
 		list += length + (list[length] == ',');
 	}
 	return 0;

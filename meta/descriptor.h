@@ -92,9 +92,9 @@ struct lw_desc {
 int lw_desc_encode(const struct lw_desc *desc, char **text, size_t *length);
 
 /* Reads a document from outside. Everything is checked before it is used: size, depth (at most 16), types, ranges,
- * integers, wraps, number of buffers (at most 1,048,576), zero addresses and lengths, overlapping buffers, names, paths.
- * Unknown fields are ignored. The caller frees *out with lw_desc_free. 0; -EPROTO, with a sentence in why; -ENOMEM.
- * Never aborts. */
+ * integers, wraps, number of buffers (at most 1,048,576), zero addresses and lengths, overlapping buffers, names,
+ * paths. Unknown fields are ignored. The caller frees *out with lw_desc_free. 0; -EPROTO, with a sentence in why;
+ * -ENOMEM. Never aborts. */
 int lw_desc_decode(const char *text, size_t length, struct lw_desc **out, char *why, size_t why_size);
 
 void lw_desc_free(struct lw_desc *desc);

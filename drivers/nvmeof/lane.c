@@ -8,9 +8,9 @@
 
 #include "lib/engine.h"
 
-#define PAGE 4096u            /* what the page cache reads and writes at once */
+#define PAGE 4096u                 /* what the page cache reads and writes at once */
 #define OP_MAX (UINT32_C(1) << 30) /* bytes of an operation; the kernel takes 2 GiB less a page */
-#define TRIES 8               /* of an operation that the kernel wants to be asked for again */
+#define TRIES 8                    /* of an operation that the kernel wants to be asked for again */
 #define REAP 64u
 
 /* The lane's notes in a slice. */
@@ -48,7 +48,8 @@ static void on_answers(struct lw_io *io, uint32_t events)
 	lw_worker_want(queue->worker->worker, queue->worker->driver);
 }
 
-/* Queue and lane -------------------------------------------------------------------------------------------------------
+/* Queue and lane
+ * -------------------------------------------------------------------------------------------------------
  */
 
 static int attach(struct nvmeof_lane *own, struct nvmeof_set *set)
@@ -140,7 +141,8 @@ static bool follow(struct nvmeof_lane *own)
 	return attach(own, set) == 0;
 }
 
-/* Slices become operations ---------------------------------------------------------------------------------------------
+/* Slices become operations
+ * ---------------------------------------------------------------------------------------------
  */
 
 static enum lw_reason reason_of(int error)
@@ -237,9 +239,8 @@ static int begin(struct nvmeof_lane *own, struct lw_slice *slice)
 	if (slice->op == LW_WRITE && !file->writable)
 		return LW_REASON_FILE_READ_ONLY;
 	if (file->block == 0)
-		plan = (struct plan){.offset = at - file->begin,
-				     .length = at_most(left, OP_MAX),
-				     .wanted = at_most(left, OP_MAX)};
+		plan = (struct plan){
+			.offset = at - file->begin, .length = at_most(left, OP_MAX), .wanted = at_most(left, OP_MAX)};
 	else if (slice->op == LW_READ)
 		plan = plan_read(file, local, at - file->begin, left);
 	else
@@ -383,7 +384,8 @@ void nvmeof_recall(struct lw_lane *lane, struct lw_slice *slice)
 	}
 }
 
-/* Answers --------------------------------------------------------------------------------------------------------------
+/* Answers
+ * --------------------------------------------------------------------------------------------------------------
  */
 
 /* An answer that does not end its operation: the rest is asked for, or all of it again. True: it was. */
@@ -409,10 +411,7 @@ static bool judge(struct nvmeof_queue *queue, struct nvmeof_op *op, enum lw_reas
 	if (error < 0) {
 		if ((error == -EAGAIN || error == -EINTR || error == -ECANCELED) && ask_again(queue, op, 0))
 			return true;
-		if (error == -ECANCELED && op->slice != NULL && (op->slice->task->flags & LW_TASK_ABORT) != 0)
-			*reason = op->slice->task->reason;
-		else
-			*reason = reason_of(error);
+		*reason = op->recalled && error == -ECANCELED ? op->slice->task->reason : reason_of(error);
 		if (error == -ENODEV || error == -ENXIO || error == -EIO)
 			atomic_store_explicit(&queue->set->broken, true, memory_order_relaxed);
 		return false;
@@ -426,7 +425,7 @@ static bool judge(struct nvmeof_queue *queue, struct nvmeof_op *op, enum lw_reas
 	}
 	if (moved != 0 && (!op->direct || moved % file->block == 0) && ask_again(queue, op, moved))
 		return true;
-	*reason = LW_REASON_FILE_IO;
+	*reason = op->recalled ? op->slice->task->reason : LW_REASON_FILE_IO;
 	return false;
 }
 

@@ -25,8 +25,8 @@ int nvmeof_queue_open(struct nvmeof_set *set, const struct nvmeof_backend *backe
 	TAILQ_INIT(&queue->waiting);
 	queue->ops = calloc(NVMEOF_DEPTH, sizeof(*queue->ops));
 	/* Pages come when they are used: aligned requests need none. */
-	queue->bounces = mmap(NULL, BOUNCE_AREA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			      -1, 0);
+	queue->bounces =
+		mmap(NULL, BOUNCE_AREA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (queue->ops == NULL || queue->bounces == MAP_FAILED)
 		goto fail;
 	for (uint32_t i = NVMEOF_DEPTH; i-- > 0;)

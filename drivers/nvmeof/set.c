@@ -244,9 +244,9 @@ static bool is_same(const struct nvmeof_set *set, const struct lw_desc *desc)
 		uint64_t size;
 		struct stat st;
 
-		if (path == NULL || strcmp(path, file->path) != 0 || stat(path, &st) != 0 || file->device != st.st_dev ||
-		    file->inode != st.st_ino || file->rdevice != st.st_rdev || file->access != desc->files[i].access ||
-		    file->end - file->begin != desc->files[i].length)
+		if (path == NULL || strcmp(path, file->path) != 0 || stat(path, &st) != 0 ||
+		    file->device != st.st_dev || file->inode != st.st_ino || file->rdevice != st.st_rdev ||
+		    file->access != desc->files[i].access || file->end - file->begin != desc->files[i].length)
 			return false;
 		if (lw_file_size(set->descriptors[2 * i + 1], &size) != 0 || size != file->size)
 			return false;
@@ -280,7 +280,8 @@ int nvmeof_reach(void *arg, const struct lw_desc *desc, void **peer, char *why, 
 	if (desc->file_count == 0)
 		return -ENOTSUP;
 	if (desc->origin == LW_DESC_PEER) {
-		snprintf(why, why_size, "it is a peer's answer, and files are opened for those of a metadata store alone");
+		snprintf(why, why_size,
+			 "it is a peer's answer, and files are opened for those of a metadata store alone");
 		return -EACCES;
 	}
 	set = find_same(context, desc);

@@ -30,7 +30,7 @@ struct nvmeof {
 };
 
 struct nvmeof_file {
-	char *path; /* as this host has it */
+	char *path;     /* as this host has it */
 	uint64_t begin; /* in the segment */
 	uint64_t end;
 	uint64_t size;   /* when it was opened */

@@ -68,8 +68,8 @@ struct lw_driver_ops {
 	int (*reach)(void *context, const struct lw_desc *desc, void **peer, char *why, size_t why_size);
 	/* Any thread, possibly after close. */
 	void (*forget)(void *peer);
-	/* What is at an offset of the peer, for messages: " (path at offset)". Any thread, under the engine's lock; does
-	 * not block. May be NULL: the offset is an address and says it all. */
+	/* What is at an offset of the peer, for messages: " (path at offset)". Any thread, under the engine's lock;
+	 * does not block. May be NULL: the offset is an address and says it all. */
 	void (*where)(const void *peer, uint64_t offset, char *text, size_t size);
 	/* For drivers with which peers reach our memory by themselves; all four may be NULL. A buffer's slot is offered
 	 * from now on, or is not any more: under the engine's lock, neither blocks. */

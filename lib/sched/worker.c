@@ -30,9 +30,9 @@
 #define SLEEP_IDLE_MS 1000
 #define LOOKS_MAX 32           /* at lanes, in one millisecond */
 #define SETTLE_NS UINT64_C(2000000000) /* how long the end waits for what can't be taken back */
-#define EAGER_PASSES 48        /* passes without work before the loop begins to pause */
-#define YIELD_EVERY 64         /* passes without work between two sched_yield of an adaptive worker */
-#define YIELD_EVERY_BUSY 65536 /* and of a busy one, whose CPU is meant to be its own */
+#define EAGER_PASSES 48                /* passes without work before the loop begins to pause */
+#define YIELD_EVERY 64                 /* passes without work between two sched_yield of an adaptive worker */
+#define YIELD_EVERY_BUSY 65536         /* and of a busy one, whose CPU is meant to be its own */
 
 static void drain_wake(struct lw_io *io, uint32_t events)
 {

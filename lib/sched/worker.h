@@ -76,8 +76,8 @@ struct lw_worker {
 	uint32_t *intake_list;       /* channel slots that have a ring */
 	uint32_t intake_count;
 	void *driver_context[LW_MAX_DRIVERS];
-	uint32_t looks;  /* at lanes, that are left in this millisecond */
-	uint32_t wanted; /* drivers that want to be polled, a bit each: lw_worker_want */
+	uint32_t looks;              /* at lanes, that are left in this millisecond */
+	uint32_t wanted;             /* drivers that want to be polled, a bit each: lw_worker_want */
 	struct lw_inbox_node *later; /* commands that wait for the next millisecond */
 	/* shared */
 	alignas(64) struct lw_inbox commands;

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>
@@ -20,16 +21,24 @@
 #define FILES_MAX 256
 
 static char folder[64];
+static pid_t owner;
 static char *paths[FILES_MAX];
 static int count;
 
+/* Also what children and tests themselves have put there. */
 static void remove_all(void)
 {
-	for (int i = 0; i < count; i++) {
-		unlink(paths[i]);
+	DIR *dir = getpid() == owner ? opendir(folder) : NULL;
+	struct dirent *entry;
+
+	for (int i = 0; i < count; i++)
 		free(paths[i]);
-	}
 	count = 0;
+	if (dir == NULL)
+		return;
+	while ((entry = readdir(dir)) != NULL)
+		unlinkat(dirfd(dir), entry->d_name, 0);
+	closedir(dir);
 	rmdir(folder);
 }
 
@@ -42,22 +51,24 @@ const char *test_folder(void)
 	snprintf(folder, sizeof(folder), "%.40s/lwXXXXXX", above != NULL ? above : "/var/tmp");
 	if (mkdtemp(folder) == NULL)
 		fail_msg("no folder %s: %s", folder, strerror(errno));
+	owner = getpid();
 	atexit(remove_all);
 	return folder;
 }
 
 static const char *create(uint64_t bytes, int blocks)
 {
-	char *path = malloc(sizeof(folder) + 16);
+	const size_t room = sizeof(folder) + 24;
+	char *path = malloc(room);
 	int fd;
 
 	assert_non_null(path);
 	assert_in_range(count, 0, FILES_MAX - 1);
-	snprintf(path, sizeof(folder) + 16, "%s/%d", test_folder(), count);
+	snprintf(path, room, "%s/%d.%d", test_folder(), count, (int)getpid() % 100000);
 	paths[count++] = path;
 	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
-	if (ftruncate(fd, (off_t)bytes) != 0 || (blocks && posix_fallocate(fd, 0, (off_t)bytes) != 0))
+	if (ftruncate(fd, (off_t)bytes) != 0 || (blocks && bytes != 0 && posix_fallocate(fd, 0, (off_t)bytes) != 0))
 		fail_msg("%s can't have %llu bytes: %s", path, (unsigned long long)bytes, strerror(errno));
 	close(fd);
 	return path;
@@ -78,7 +89,8 @@ void test_file_remove(const char *path)
 	unlink(path);
 }
 
-const char *test_loop(uint64_t bytes, void (*opened)(const char *device, void *arg), void *arg, const char **why)
+const char *test_loop(uint64_t bytes, void (*opened)(const char *device, void *arg), void *arg, const char **backing,
+		      const char **why)
 {
 	static char device[32];
 	struct loop_info64 info = {.lo_flags = LO_FLAGS_AUTOCLEAR};
@@ -87,7 +99,8 @@ const char *test_loop(uint64_t bytes, void (*opened)(const char *device, void *a
 	*why = control < 0 ? "there is no /dev/loop-control, or it is not for us" : NULL;
 	if (control < 0)
 		return NULL;
-	file = open(test_file(bytes), O_RDWR | O_CLOEXEC);
+	*backing = test_file(bytes);
+	file = open(*backing, O_RDWR | O_CLOEXEC);
 	assert_true(file >= 0);
 	for (int tries = 0; tries < 10 && loop < 0; tries++) { /* others look for a free one, too */
 		number = ioctl(control, LOOP_CTL_GET_FREE);

@@ -16,8 +16,9 @@ const char *test_file(uint64_t bytes);
 const char *test_file_sparse(uint64_t bytes);
 void test_file_remove(const char *path);
 
-/* A loop device on a new file, or NULL and the reason why there is none. It ends by itself with the last one who has it
- * open; opened is called before that begins. */
-const char *test_loop(uint64_t bytes, void (*opened)(const char *device, void *arg), void *arg, const char **why);
+/* A loop device on a new file, *backing, or NULL and the reason why there is none. It ends by itself with the last one
+ * who has it open; opened is called before that begins. */
+const char *test_loop(uint64_t bytes, void (*opened)(const char *device, void *arg), void *arg, const char **backing,
+		      const char **why);
 
 #endif

@@ -120,12 +120,12 @@ static void use_device(const char *device, void *arg)
 static void set_up_files(struct rig *rig)
 {
 	const size_t sizes[3] = {4 * MIB + 12288, 2 * MIB, AREA - 6 * MIB - 12288};
+	const char *backing, *why;
 	size_t at = 0;
-	const char *why;
 
 	rig->base = 0;
 	if (rig->fixture->place == DEVICE) {
-		if (test_loop(AREA, use_device, rig, &why) == NULL) {
+		if (test_loop(AREA, use_device, rig, &backing, &why) == NULL) {
 			lw_engine_close(rig->engine);
 			print_message("skipped: %s\n", why);
 			skip();

@@ -29,7 +29,8 @@ extern "C" {
 	X(RESOURCES, ENOBUFS, "the system ran out of descriptors, ports or memory for a new lane")                     \
 	X(OPTIONS, EPROTONOSUPPORT, "the peer's tcp_checksum or tcp_secret is set otherwise; set both sides alike")    \
 	X(UNAUTHORIZED, EACCES, "the two sides do not have the same tcp_secret")                                       \
-	X(CORRUPT, EBADMSG, "the checksum differs: the bytes were changed on their way, or in memory while they moved") \
+	X(CORRUPT, EBADMSG,                                                                                            \
+	  "the checksum differs: the bytes were changed on their way, or in memory while they moved")                  \
 	X(FILE_IO, EIO, "reading or writing the file or device failed; see the system's log")                          \
 	X(FILE_FULL, ENOSPC, "no space is left for the file, or a quota or limit of its size is reached")              \
 	X(FILE_SHORT, ENODATA, "the file ends before the range; it is shorter than its segment says")                  \
