@@ -9,6 +9,7 @@
 #include <lanewise/types.h>
 
 #include "lib/error.h"
+#include "lib/fabric.h"
 #include "lib/filesize.h"
 #include "meta/json.h"
 
@@ -16,7 +17,7 @@
 
 bool lw_is_file_url(const char *name)
 {
-	return strncmp(name, SCHEME, strlen(SCHEME)) == 0;
+	return strncmp(name, SCHEME, strlen(SCHEME)) == 0 || lw_is_fabric_url(name);
 }
 
 int lw_file_url_name(const char *name, char out[LW_NAME_MAX])
@@ -84,26 +85,36 @@ static int add_file(struct lw_desc *desc, char *path, uint32_t access)
 	return error != 0 ? lw_fail(error, "%s: %s", path, strerror(-error)) : 0;
 }
 
-int lw_file_url_read(const char *name, struct lw_desc **out)
+/* The namespace that the name is, held so that it is not connected to twice. */
+static int add_namespace(struct lw_desc *desc, uint32_t timeout_ms, struct lw_fabric **fabric)
 {
-	const char *at = name + strlen(SCHEME), *end = at + strcspn(at, "?");
-	struct lw_desc *desc = calloc(1, sizeof(*desc));
+	char device[64], why[400] = "no memory";
+	int error = lw_fabric_hold(desc->name, timeout_ms, fabric, device, why, sizeof(why));
+
+	if (error != 0)
+		return lw_fail(error, "%s", why);
+	desc->files[desc->file_count++] = (struct lw_desc_file){.path = strdup(desc->name), .access = LW_ACCESS_REMOTE};
+	error = desc->files[0].path != NULL ? lw_file_size_of(device, &desc->files[0].length) : -ENOMEM;
+	if (error == 0 && desc->files[0].length == 0)
+		error = -ENODATA;
+	if (error == 0)
+		return 0;
+	lw_fail(error, "%s (%s): %s", desc->name, device, strerror(-error));
+	lw_fabric_drop(*fabric, 0);
+	*fabric = NULL;
+	return error;
+}
+
+static int add_files(struct lw_desc *desc)
+{
+	const char *at = desc->name + strlen(SCHEME), *end = at + strcspn(at, "?");
 	uint32_t access = LW_ACCESS_REMOTE;
 	int error = 0;
 
-	if (desc != NULL)
-		desc->files = calloc(LW_NAME_MAX, sizeof(*desc->files)); /* a file takes a byte of the name, or more */
-	if (desc == NULL || desc->files == NULL) {
-		free(desc);
-		return lw_fail(-ENOMEM, "no memory for \"%s\"", name);
-	}
-	snprintf(desc->name, sizeof(desc->name), "%s", name);
-	desc->origin = LW_DESC_OWN;
-	snprintf(desc->protocol, sizeof(desc->protocol), "nvmeof");
 	if (strcmp(end, "?access=r") == 0)
 		access = LW_ACCESS_REMOTE_READ;
 	else if (*end != '\0')
-		error = lw_fail(-EINVAL, "\"%s\": behind '?' there may be access=r", name);
+		error = lw_fail(-EINVAL, "\"%s\": behind '?' there may be access=r", desc->name);
 	if (strncmp(at, "///", 3) == 0) /* an empty host */
 		at += 2;
 	while (error == 0) {
@@ -115,6 +126,24 @@ int lw_file_url_read(const char *name, struct lw_desc **out)
 			break;
 		at++;
 	}
+	return error;
+}
+
+int lw_file_url_read(const char *name, uint32_t timeout_ms, struct lw_desc **out, struct lw_fabric **fabric)
+{
+	struct lw_desc *desc = calloc(1, sizeof(*desc));
+	int error;
+
+	if (desc != NULL)
+		desc->files = calloc(LW_NAME_MAX, sizeof(*desc->files)); /* a file takes a byte of the name, or more */
+	if (desc == NULL || desc->files == NULL) {
+		free(desc);
+		return lw_fail(-ENOMEM, "no memory for \"%s\"", name);
+	}
+	snprintf(desc->name, sizeof(desc->name), "%s", name);
+	desc->origin = LW_DESC_OWN;
+	snprintf(desc->protocol, sizeof(desc->protocol), "nvmeof");
+	error = lw_is_fabric_url(name) ? add_namespace(desc, timeout_ms, fabric) : add_files(desc);
 	if (error != 0) {
 		lw_desc_free(desc);
 		return error;

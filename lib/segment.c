@@ -7,6 +7,7 @@
 
 #include "lib/engine.h"
 #include "lib/error.h"
+#include "lib/fabric.h"
 #include "lib/fileurl.h"
 #include "lib/peer.h"
 #include "lib/refresh.h"
@@ -384,13 +385,15 @@ static int look(struct lw_engine *engine, const char *name, uint32_t timeout_ms,
 		struct lw_view **view)
 {
 	struct lw_peer peer = {.desc = NULL};
-	int error = lw_is_file_url(name) ? lw_file_url_read(name, &peer.desc)
+	struct lw_fabric *fabric = NULL;
+	int error = lw_is_file_url(name) ? lw_file_url_read(name, timeout_ms, &peer.desc, &fabric)
 					 : lw_peer_find(engine, name, timeout_ms, &peer);
 
 	if (error != 0)
 		return error;
 	*rpc = peer.rpc;
 	error = lw_segment_view(engine, peer.desc, rpc, view);
+	lw_fabric_drop(fabric, 0); /* the view's files have a hold of their own */
 	lw_desc_free(peer.desc);
 	return error;
 }

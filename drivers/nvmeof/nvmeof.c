@@ -48,8 +48,11 @@ static int nvmeof_open(struct lw_engine *engine, void **out, char *note, size_t 
 	return 0;
 }
 
-static void nvmeof_close(void *context)
+static void nvmeof_close(void *arg)
 {
+	struct nvmeof *context = arg;
+
+	atomic_store(&context->closed, true);
 	nvmeof_context_drop(context);
 }
 

@@ -11,8 +11,11 @@
 
 #include "drivers/nvmeof/align.h"
 #include "lib/engine.h"
+#include "lib/fabric.h"
 #include "lib/filesize.h"
 #include "lib/log.h"
+
+#define CLOSE_MS 2000 /* how long the end of an engine waits for a target to be disconnected */
 
 void nvmeof_context_drop(struct nvmeof *context)
 {
@@ -37,10 +40,13 @@ static void free_set(struct nvmeof_set *set)
 			nvmeof_queue_close(set->queues[i]);
 	for (uint32_t i = 0; i < set->file_count; i++) {
 		free(set->files[i].path);
+		free(set->files[i].node);
 		for (uint32_t k = 0; k < 2; k++)
 			if (set->descriptors[2 * i + k] >= 0)
 				close(set->descriptors[2 * i + k]);
 	}
+	for (uint32_t i = 0; i < set->file_count; i++)
+		lw_fabric_drop(set->files[i].fabric, atomic_load(&context->closed) ? CLOSE_MS : 0);
 	free(set->files);
 	free(set->descriptors);
 	free(set);
@@ -124,13 +130,13 @@ static int open_one(const struct nvmeof_file *file, bool *writable, int more)
 {
 	bool write = (file->access & LW_ACCESS_REMOTE_WRITE) != 0;
 	int flags = O_CLOEXEC | O_NOCTTY | O_NONBLOCK | more;
-	int fd = write ? open(file->path, O_RDWR | flags) : -1;
+	int fd = write ? open(file->node, O_RDWR | flags) : -1;
 
 	*writable = fd >= 0;
 	if (fd < 0 && (!write || errno == EROFS || errno == EACCES || errno == EPERM || errno == ETXTBSY)) {
 		int error = errno;
 
-		fd = open(file->path, O_RDONLY | flags);
+		fd = open(file->node, O_RDONLY | flags);
 		if (fd >= 0 && write && more == 0)
 			lw_log(LW_LOG_WARNING, "%s can only be read here: %s", file->path, strerror(error));
 	}
@@ -171,6 +177,21 @@ static int open_file(const struct nvmeof_set *set, struct nvmeof_file *file, int
 	fds[0] = -1;
 	lw_log(LW_LOG_INFO, "%s goes through the page cache: its file system has no direct requests", file->path);
 	return 0;
+}
+
+/* A target's namespace is connected to. */
+static int find_node(const struct nvmeof_set *set, struct nvmeof_file *file, char *why, size_t why_size)
+{
+	uint32_t timeout_ms = (uint32_t)set->context->engine->config.handshake_timeout_ms;
+	char device[64];
+	int error = 0;
+
+	if (lw_is_fabric_url(file->path))
+		error = lw_fabric_hold(file->path, timeout_ms, &file->fabric, device, why, why_size);
+	if (error != 0)
+		return error;
+	file->node = strdup(file->fabric != NULL ? device : file->path);
+	return file->node != NULL ? 0 : -ENOMEM;
 }
 
 static struct nvmeof_set *new_set(struct nvmeof *context, const struct lw_desc *desc)
@@ -221,9 +242,9 @@ static int open_set(struct nvmeof_set *set, const struct lw_desc *desc, char *wh
 			return -ENOENT;
 		}
 		file->path = strdup(path);
-		if (file->path == NULL)
-			return -ENOMEM;
-		error = open_file(set, file, &set->descriptors[2 * i], why, why_size);
+		error = file->path != NULL ? find_node(set, file, why, why_size) : -ENOMEM;
+		if (error == 0)
+			error = open_file(set, file, &set->descriptors[2 * i], why, why_size);
 	}
 	for (uint32_t i = 0; i < engine->worker_count && error == 0; i++) {
 		error = nvmeof_queue_open(set, set->context->backend, !lw_engine_caller_driven(engine), &set->queues[i],
@@ -244,7 +265,7 @@ static bool is_same(const struct nvmeof_set *set, const struct lw_desc *desc)
 		uint64_t size;
 		struct stat st;
 
-		if (path == NULL || strcmp(path, file->path) != 0 || stat(path, &st) != 0 ||
+		if (path == NULL || strcmp(path, file->path) != 0 || stat(file->node, &st) != 0 ||
 		    file->device != st.st_dev || file->inode != st.st_ino || file->rdevice != st.st_rdev ||
 		    file->access != desc->files[i].access || file->end - file->begin != desc->files[i].length)
 			return false;

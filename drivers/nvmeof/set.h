@@ -25,13 +25,16 @@ struct nvmeof {
 	_Atomic uint32_t refs;
 	struct lw_engine *engine;
 	const struct nvmeof_backend *backend;
+	atomic_bool closed; /* the engine ends: what takes a while is waited for */
 	pthread_mutex_t lock;
 	LIST_HEAD(, nvmeof_set) sets; /* under the lock */
 };
 
 struct nvmeof_file {
-	char *path;     /* as this host has it */
-	uint64_t begin; /* in the segment */
+	char *path;               /* as this host has it; or a target's namespace, by its URL */
+	char *node;               /* what is opened: path, or the namespace's device */
+	struct lw_fabric *fabric; /* the hold on its connection; NULL: path is one */
+	uint64_t begin;           /* in the segment */
 	uint64_t end;
 	uint64_t size;   /* when it was opened */
 	uint32_t block;  /* direct: offsets and lengths are multiples of it; 0: the page cache carries everything */

@@ -63,8 +63,9 @@ struct lw_driver_ops {
 	/* Whether a peer with this descriptor can be reached: 0, and what the driver wants to keep for it in *peer,
 	 * which forget gives back; -ENOTSUP it offers nothing for this driver; -EPROTONOSUPPORT it must not be reached
 	 * at all; another negative errno: not by this driver. why gets the reason. The thread of lw_segment_open,
-	 * lw-ctrl or lw-store; may open files of this host, waits for nobody. Both may be NULL: the driver reaches no
-	 * peers. */
+	 * lw-ctrl or lw-store; may open files of this host, waits for nobody (for an NVMe target at most as
+	 * long as the setting handshake_timeout_ms says, in lw_segment_open alone). Both may be NULL: the driver
+	 * reaches no peers. */
 	int (*reach)(void *context, const struct lw_desc *desc, void **peer, char *why, size_t why_size);
 	/* Any thread, possibly after close. */
 	void (*forget)(void *peer);

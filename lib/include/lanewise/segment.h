@@ -11,7 +11,7 @@ extern "C" {
 
 /* One offered range of a segment. */
 struct lw_segment_range {
-	uint64_t addr;   /* in the peer's address space: what lw_request.offset takes */
+	uint64_t addr;   /* in the peer's address space, of files from 0 on: what lw_request.offset takes */
 	uint64_t length; /* bytes */
 	uint32_t access; /* enum lw_access of the peer's buffer; a peer that does not say offers LW_ACCESS_REMOTE */
 	uint32_t reserved;
@@ -22,6 +22,11 @@ struct lw_segment_range {
  * peer again: the same peer gives the same handle with its buffers refreshed and one more reference; a restarted peer
  * gives a new handle, and requests through the old one fail with LW_REASON_RESTARTED. The engine's own name gives
  * LW_SEGMENT_LOCAL. "null://" gives a segment of the null driver, which completes every request without moving a byte.
+ * A segment of files is named as in the store (lanewise/file.h), or "file:/PATH[,/PATH...]", with "?access=r" behind it
+ * for reading alone; "%2C", "%3F" and "%25" stand for ',', '?' and '%' in a path. Its offsets count from 0 through all
+ * files, which have to be there: what open(2) and stat(2) say is returned, too, and -ENODATA for an empty file.
+ * "nvme+tcp://ADDRESS[:PORT]/SUBSYSTEM-NQN[?nsid=N]" and "nvme+rdma://..." are a namespace of an NVMe over Fabrics
+ * target, to which this host is connected with the open, if it is not yet (as root), and no more with the last close.
  * Any thread. Blocks for at most timeout_ms (0: the setting handshake_timeout_ms). 0; -EINVAL NULL, empty or malformed
  * name; -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT no answer; -ENOENT the store knows no such name; -EACCES, -EIO,
  * -ENOSPC, -EROFS, -EMSGSIZE, -EMFILE the store refuses; -ECONNRESET; -EPROTO the answer, or the store's document, is
