@@ -104,9 +104,14 @@ static void contact_key(const struct lw_directory *directory, const char *name, 
 	snprintf(key, LW_STORE_KEY_MAX, "%srpc_meta/%s", directory->prefix, name);
 }
 
+static void make_segment_key(const char *prefix, const char *name, char key[LW_STORE_KEY_MAX])
+{
+	snprintf(key, LW_STORE_KEY_MAX, "%s%s%s", prefix, strchr(name, '/') == NULL ? "ram/" : "", name);
+}
+
 static void segment_key(const struct lw_directory *directory, const char *name, char key[LW_STORE_KEY_MAX])
 {
-	snprintf(key, LW_STORE_KEY_MAX, "%s%s%s", directory->prefix, strchr(name, '/') == NULL ? "ram/" : "", name);
+	make_segment_key(directory->prefix, name, key);
 }
 
 /* Our documents -------------------------------------------------------------------------------------------------------
@@ -537,12 +542,19 @@ static void init_locks(struct lw_directory *directory)
 }
 
 /* "mooncake/", or "mooncake/<cluster>/" with exactly one slash behind it. */
-static void make_prefix(struct lw_directory *directory, const char *cluster)
+static void make_prefix(const char *cluster, char *prefix, size_t size)
 {
 	size_t length = strlen(cluster);
 
-	snprintf(directory->prefix, sizeof(directory->prefix), PREFIX "%s%s", cluster,
-		 length > 0 && cluster[length - 1] != '/' ? "/" : "");
+	snprintf(prefix, size, PREFIX "%s%s", cluster, length > 0 && cluster[length - 1] != '/' ? "/" : "");
+}
+
+void lw_directory_segment_key(const char *cluster, const char *name, char key[LW_STORE_KEY_MAX])
+{
+	char prefix[LW_NAME_MAX + 16];
+
+	make_prefix(cluster, prefix, sizeof(prefix));
+	make_segment_key(prefix, name, key);
 }
 
 static int check_name(const char *name, char *why, size_t why_size)
@@ -580,7 +592,7 @@ int lw_directory_open(const struct lw_directory_opts *opts, struct lw_directory 
 	directory->incarnation = opts->store.incarnation;
 	directory->document = opts->document;
 	directory->arg = opts->arg;
-	make_prefix(directory, opts->cluster);
+	make_prefix(opts->cluster, directory->prefix, sizeof(directory->prefix));
 	/* Without what may hold a secret. */
 	snprintf(directory->url, sizeof(directory->url), "%.*s", (int)strcspn(opts->url, "?"), opts->url);
 	error = lw_store_open(opts->url, &opts->store, &directory->store, why, why_size);

@@ -87,6 +87,10 @@ void lw_directory_refuse(struct lw_directory *directory, uint32_t timeout_ms);
  * store ends by itself when that does. No other thread may be inside a call. NULL is fine. */
 void lw_directory_close(struct lw_directory *directory);
 
+/* The key of a segment's document, for those who look after segments that are no engine's. cluster as in the options,
+ * at most 127 bytes; name at most LW_NAME_MAX. Any thread; needs no directory. */
+void lw_directory_segment_key(const char *cluster, const char *name, char key[LW_STORE_KEY_MAX]);
+
 /* In a forked child: closes its copy of the connection, and does nothing else. */
 void lw_directory_forked(struct lw_directory *directory);
 

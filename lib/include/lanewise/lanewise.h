@@ -16,9 +16,10 @@
  *   - Handles (batch, segment, buffer) are numbers with a generation. Stale, made-up and foreign ones get -EBADF.
  *   - After fork() the child must not use the parent's engines: every call answers -EOWNERDEAD. exec() is safe.
  *   - The library changes no signal disposition or mask, no affinity, limit, locale or environment of its host,
- *     never writes to stdout and never ends the process. Its threads are named lw-ctrl, lw-w<N> and, with a metadata
- * store, lw-store; with eal = on there are also the EAL's (eal-intr-thread, rte-worker-N, lw-idle<N>), which stay,
- * asleep, until the process ends.
+ *     never writes to stdout and never ends the process. Its threads are named lw-ctrl, lw-w<N>, with a metadata
+ * store lw-store, and for segments of files, where the system allows no io_uring, lw-file (where it does, the kernel
+ * may show threads of its own, iou-wrk-<N>), and for a moment lw-nvme, which connects to NVMe targets; with eal = on
+ * there are also the EAL's (eal-intr-thread, rte-worker-N, lw-idle<N>), which stay, asleep, until the process ends.
  */
 #ifndef LANEWISE_H
 #define LANEWISE_H
@@ -27,6 +28,7 @@
 #include <lanewise/engine.h>
 #include <lanewise/error.h>
 #include <lanewise/event.h>
+#include <lanewise/file.h>
 #include <lanewise/memory.h>
 #include <lanewise/notify.h>
 #include <lanewise/segment.h>

@@ -36,8 +36,9 @@ LW_API int lw_memory_register(struct lw_engine *engine, const struct lw_memory *
  * it refuses, the call returns its error, the buffers are taken back nevertheless, and the store is told again later.
  * Any thread, not a worker. Blocks until every worker confirmed, at most timeout_ms (0: 5,000), and for the store at
  * most for the setting store_timeout_ms.
- * 0; -EINVAL NULL or zero count; -EBADF stale or foreign handle; -EBUSY a worker did not confirm in time (the buffer is
- * not offered any more, but must not be unmapped; call again); -ESHUTDOWN; -EOWNERDEAD. */
+ * 0; -EINVAL NULL or zero count; -EBADF stale or foreign handle; -EBUSY a worker did not confirm in time, or a disk
+ * still has the memory (the buffer is not offered any more, but must not be unmapped; call again); -ESHUTDOWN;
+ * -EOWNERDEAD. */
 LW_API int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint32_t timeout_ms);
 
 /* Finds the buffer that contains addr, be it one that lw_memory_unregister could not take back in its time (-EBUSY).

@@ -111,9 +111,10 @@ LW_API int lw_task_reason(struct lw_engine *engine, lw_batch_t batch, uint32_t t
 LW_API int lw_batch_wait(struct lw_engine *engine, lw_batch_t batch, uint32_t timeout_ms, struct lw_batch_status *out);
 
 /* Asks for the end of one task, or of all tasks submitted so far; what is submitted before the worker has seen the
- * cancel may be canceled with them. What no byte was sent for ends CANCELED soon; what is
- * on the wire either completes or ends CANCELED within 1 s. Any thread. Never blocks. 0 asked (also when all had
- * ended); -EAGAIN too many cancels at once, call again; -ERANGE no such task; -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD.
+ * cancel may be canceled with them. What no byte was sent for ends CANCELED soon; what is on the wire either completes
+ * or ends CANCELED within 1 s; what a disk carries out ends when the disk has done it, and the deadline of a request is
+ * no different there. Any thread. Never blocks. 0 asked (also when all had ended); -EAGAIN too many cancels at once,
+ * call again; -ERANGE no such task; -EBADF; -EINVAL; -ESHUTDOWN; -EOWNERDEAD.
  */
 LW_API int lw_task_cancel(struct lw_engine *engine, lw_batch_t batch, uint32_t task);
 LW_API int lw_batch_cancel(struct lw_engine *engine, lw_batch_t batch);
