@@ -448,7 +448,21 @@ def descriptors():
         "v1": document(tcp_proto_version=None),
         "newer": document(tcp_proto_version=7),
         "several_protocols": document(protocol=["rdma", "tcp"], buffers=several),
-        "addressless": document(protocol="nvmeof", buffers=[], tcp_data_port=None),
+        "addressless": document(protocol="cxl", buffers=[], tcp_data_port=None),
+        "files": document(
+            protocol="nvmeof",
+            buffers=[
+                {"file_path": "/mnt/kv.bin", "length": 1 << 30, "local_path_map": {"node7": "/mnt/te/kv.bin", "x": "/y"}},
+                {"file_path": "/dev/nvme0n1", "length": 1},
+            ],
+            lw={"access": [1, 3]},
+            tcp_data_port=None,
+        ),
+        "files_none": document(protocol="nvmeof", buffers=[], tcp_data_port=None),
+        "files_no_path": document(protocol="nvmeof", buffers=[{"length": 1}]),
+        "files_odd_map": document(
+            protocol="nvmeof", buffers=[{"file_path": "/a", "length": 1, "local_path_map": {"": "", "a": 5}}]
+        ),
         "empty": document(buffers=[]),
         "odd_names": document(
             name='a "quoted" \\ name \u00e9', buffers=[{"addr": 1, "length": 1, "name": "\u20ac" * 40}]

@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@
 #include <lanewise/lanewise.h>
 
 #include "common/counters.h"
+#include "common/files.h"
 
 #define ROUNDS 2000
 #define BATCH 64
@@ -46,7 +48,8 @@ struct bench {
 
 static int open_bench(struct bench *bench, const char *segment)
 {
-	struct lw_setting settings[] = {{"poll", "busy"}, {"drivers", "shm,null"}};
+	struct lw_setting settings[] = {{"poll", "busy"}, {"drivers", "shm,nvmeof,null"}};
+	bool files = segment != NULL && strncmp(segment, "file:", 5) == 0; /* in whole blocks, as is usual with them */
 	struct lw_engine_opts opts = {.size = sizeof(opts), .settings = settings, .settings_count = 2};
 	struct lw_memory memory = {.length = (size_t)1 << 20, .access = LW_ACCESS_REMOTE};
 	lw_segment_t target = LW_SEGMENT_LOCAL;
@@ -62,12 +65,12 @@ static int open_bench(struct bench *bench, const char *segment)
 	if (segment != NULL && lw_segment_open(bench->engine, segment, 0, &target) != 0)
 		return -1;
 	for (size_t i = 0; i < BATCH; i++)
-		bench->requests[i] =
-			(struct lw_request){.local = bench->memory + 4096 * i,
-					    .segment = target,
-					    .offset = (uint64_t)(uintptr_t)bench->memory + ((size_t)1 << 19) + 4096 * i,
-					    .length = 64 * (i + 1),
-					    .op = i % 2 == 0 ? LW_WRITE : LW_READ};
+		bench->requests[i] = (struct lw_request){.local = bench->memory + 4096 * i,
+							 .segment = target,
+							 .offset = (files ? 0 : (uint64_t)(uintptr_t)bench->memory) +
+								   ((size_t)1 << 19) + 4096 * i,
+							 .length = files ? 4096 : 64 * (i + 1),
+							 .op = i % 2 == 0 ? LW_WRITE : LW_READ};
 	return 0;
 }
 
@@ -116,17 +119,17 @@ static void skip_if_sanitized(void)
 #endif
 }
 
-static void check_calls(const char *segment)
+static void check_calls(const char *segment, int rounds)
 {
 	struct bench bench;
 
 	skip_if_sanitized();
 	assert_int_equal(open_bench(&bench, segment), 0);
-	assert_int_equal(run(&bench, ROUNDS), ROUNDS);
+	assert_int_equal(run(&bench, rounds), rounds);
 	atomic_store(&allocations, 0);
 	atomic_store(&locks, 0);
 	atomic_store(&armed, 1);
-	assert_int_equal(run(&bench, ROUNDS), ROUNDS);
+	assert_int_equal(run(&bench, rounds), rounds);
 	atomic_store(&armed, 0);
 	assert_int_equal(atomic_load(&allocations), 0);
 	assert_int_equal(atomic_load(&locks), 0);
@@ -136,13 +139,22 @@ static void check_calls(const char *segment)
 static void test_hot_path_null_calls_no_allocator_and_no_lock(void **state)
 {
 	(void)state;
-	check_calls("null://");
+	check_calls("null://", ROUNDS);
 }
 
 static void test_hot_path_shm_calls_no_allocator_and_no_lock(void **state)
 {
 	(void)state;
-	check_calls(NULL);
+	check_calls(NULL, ROUNDS);
+}
+
+static void test_hot_path_files_calls_no_allocator_and_no_lock(void **state)
+{
+	char url[128];
+
+	(void)state;
+	snprintf(url, sizeof(url), "file:%s", test_file((uint64_t)1 << 20));
+	check_calls(url, ROUNDS / 10);
 }
 
 static void test_counters_allocation_and_lock_added_are_counted(void **state)
@@ -283,6 +295,7 @@ int main(void)
 		cmocka_unit_test(test_counters_system_call_added_is_counted),
 		cmocka_unit_test(test_hot_path_null_calls_no_allocator_and_no_lock),
 		cmocka_unit_test(test_hot_path_shm_calls_no_allocator_and_no_lock),
+		cmocka_unit_test(test_hot_path_files_calls_no_allocator_and_no_lock),
 		cmocka_unit_test(test_counters_allocation_and_lock_added_are_counted),
 	};
 

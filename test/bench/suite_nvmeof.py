@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A segment of one file beside fio's io_uring engine on the same file with the same block and depth, past the page cache,
+in interleaved rounds. LW_BENCH_FILE names a file or block device to use, whose contents are lost; else a file is made."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+import bench
+
+FILE_BYTES = 512 << 20
+DEPTH = 16  # requests under way, on both sides
+OTHERS_BUSY = 0.1  # CPUs; more than that spoils a run
+
+# label, operation, block, its bytes
+CASES = [
+    ("4k_read", "read", "4k", 4096),
+    ("4k_write", "write", "4k", 4096),
+    ("64k_read", "read", "64k", 65536),
+    ("64k_write", "write", "64k", 65536),
+    ("1m_read", "read", "1m", 1 << 20),
+    ("1m_write", "write", "1m", 1 << 20),
+]
+
+
+def engine(results, path, case, seconds):
+    label, operation, block, _ = case
+    command = [
+        bench.program("lwbench"), "initiator", "--target", f"file:{path}", "--op", operation, "--block-size", block,
+        "--batch", "1", "--depth", str(DEPTH), "--duration", str(seconds), "--buffer-size", "64m",
+        "--set", "drivers=nvmeof", "--json", "-",
+    ]  # fmt: skip
+    row = json.loads(bench.run(command, seconds + 60))["results"][0]
+    if row["failed"]:
+        raise bench.Failed(f"{row['failed']} requests failed")
+    results.add(f"file_{label}_gbps", row["gbps"], "GB/s")
+    results.add(f"file_{label}_p99_us", row["batch_p99_us"], "us")
+    results.add(f"file_{label}_cpu", row["cpu_s_per_gib"], "CPU-s/GiB")
+
+
+def fio(results, path, case, seconds, name="fio", more=()):
+    label, operation, _, block = case
+    command = [
+        "fio", "--name=x", f"--filename={path}", f"--size={os.environ.get('LW_BENCH_SIZE', FILE_BYTES)}",
+        "--ioengine=io_uring", "--direct=1", f"--rw={operation}", f"--bs={block}", f"--iodepth={DEPTH}",
+        f"--runtime={max(1, round(seconds))}", "--time_based", "--output-format=json", *more,
+    ]  # fmt: skip
+    text = bench.run(command, seconds + 60)
+    job = json.loads(text[text.index("{") :])["jobs"][0]
+    side = job[operation]
+    cpu = (job["usr_cpu"] + job["sys_cpu"]) / 100 * job["job_runtime"] / 1000
+    results.add(f"{name}_{label}_gbps", side["bw_bytes"] / 1e9, "GB/s")
+    results.add(f"{name}_{label}_p99_us", side["clat_ns"].get("percentile", {}).get("99.000000", 0) / 1e3, "us")
+    results.add(f"{name}_{label}_cpu", cpu / (side["io_bytes"] / (1 << 30)), "CPU-s/GiB")
+
+
+def suite():
+    options = bench.arguments(__doc__, seconds=1)
+    results = bench.Results()
+    about = bench.machine()
+    given = os.environ.get("LW_BENCH_FILE")
+    beside = shutil.which("fio") is not None
+    if not beside:
+        results.note("fio is not installed: the results beside it are left out")
+    with tempfile.TemporaryDirectory(dir=os.environ.get("LW_TEST_FOLDER", "/var/tmp")) as folder:
+        path = given or os.path.join(folder, "file")
+        if not given:
+            with open(path, "wb") as file:  # written, not only allocated: else a read need not ask the device
+                for _ in range(FILE_BYTES >> 20):
+                    file.write(os.urandom(1 << 20))
+                os.fsync(file.fileno())
+        for number in range(options.rounds):
+            print(f"bench: round {number + 1} of {options.rounds}", file=sys.stderr)
+            for case in CASES:
+                engine(results, path, case, options.seconds)
+                if beside:
+                    fio(results, path, case, options.seconds)
+            if beside:
+                fio(results, path, CASES[0], options.seconds, "fio_fixed", ["--fixedbufs=1", "--registerfiles=1"])
+                fio(results, path, CASES[4], options.seconds, "fio_fixed", ["--fixedbufs=1", "--registerfiles=1"])
+            results.add("others_busy", bench.others_busy(), "CPUs")
+    for label, *_ in CASES:
+        results.ratio(f"file_vs_fio_{label}", f"file_{label}_gbps", f"fio_{label}_gbps", "more")
+        results.ratio(f"file_vs_fio_cpu_{label}", f"file_{label}_cpu", f"fio_{label}_cpu", "less")
+    for label in ("4k_read", "1m_read"):
+        results.ratio(f"fio_fixed_vs_fio_{label}", f"fio_fixed_{label}_gbps", f"fio_{label}_gbps")
+    busy = results.median("others_busy")
+    if busy > OTHERS_BUSY:
+        results.note(f"other programs kept {busy:.1f} CPUs busy: these figures tell little")
+    bench.finish("nvmeof", results, about, options)
+
+
+if __name__ == "__main__":
+    bench.main(suite)
