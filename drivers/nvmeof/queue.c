@@ -2,6 +2,7 @@
 #include "drivers/nvmeof/queue.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -9,6 +10,7 @@
 #define BOUNCE_AREA ((size_t)NVMEOF_BOUNCES * NVMEOF_BOUNCE_BYTES)
 
 const struct nvmeof_backend *nvmeof_backend_forced;
+static _Atomic(struct nvmeof_queue *) kept; /* for the rest of the process */
 
 int nvmeof_queue_open(struct nvmeof_set *set, const struct nvmeof_backend *backend, bool one_thread,
 		      struct nvmeof_queue **out, char *why, size_t why_size)
@@ -50,8 +52,12 @@ void nvmeof_queue_close(struct nvmeof_queue *queue)
 {
 	queue->backend->close(queue);
 	/* The kernel may come back to what it could not be made to end: that memory stays where it is. */
-	if (queue->inflight != 0)
+	if (queue->inflight != 0) {
+		queue->next_kept = atomic_load(&kept);
+		while (!atomic_compare_exchange_weak(&kept, &queue->next_kept, queue))
+			;
 		return;
+	}
 	munmap(queue->bounces, BOUNCE_AREA);
 	free(queue->ops);
 	free(queue);

@@ -92,6 +92,7 @@ struct nvmeof_queue {
 	unsigned char *bounces;
 	uint8_t free_bounces[NVMEOF_BOUNCES];
 	uint32_t free_bounces_count;
+	struct nvmeof_queue *next_kept;
 	/* the backend's */
 	bool attached;
 	union {
