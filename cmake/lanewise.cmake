@@ -2,6 +2,7 @@
 # The functions that CMakeLists.txt is made of. Patterns are relative to the source folder.
 
 set(LW_TEST_TIMEOUT 240) # seconds; under a sanitizer the longest takes most of it
+set(LW_LAB_TIMEOUT 480)  # of a test that boots virtual machines
 set(LW_TEST_SKIP 77)     # exit status of a test that was skipped
 
 # Sources of the patterns, re-evaluated at each build.
@@ -210,25 +211,51 @@ function(lw_test name label)
 	                     ENVIRONMENT "LW_BUILD_DIR=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/test/common")
 endfunction()
 
+# The target PROGRAM_LABEL: test/LABEL/PROGRAM of the build tree.
+function(lw_test_program program label source)
+	add_executable(${program}_${label} ${source})
+	set_target_properties(${program}_${label} PROPERTIES OUTPUT_NAME ${program}
+	                      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/${label})
+	target_link_libraries(${program}_${label} PRIVATE lw_test_common)
+	lw_no_lto(${program}_${label})
+endfunction()
+
 # Each test/LABEL/test_NAME.c is a program and a test; so is each test/LABEL/test_NAME.sh.
 function(lw_tests label)
 	lw_glob(sources test/${label}/test_*.c)
 	foreach(source IN LISTS sources)
 		get_filename_component(program ${source} NAME_WE)
 		string(REGEX REPLACE "^test_" "" name ${program})
-		add_executable(${program}_${label} ${source})
-		set_target_properties(${program}_${label} PROPERTIES OUTPUT_NAME ${program}
-		                      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/${label})
-		target_link_libraries(${program}_${label} PRIVATE lw_test_common)
-		lw_no_lto(${program}_${label})
+		lw_test_program(${program} ${label} ${source})
 		lw_test(${name} ${label} $<TARGET_FILE:${program}_${label}>)
 	endforeach()
+	lw_test_scripts(${label})
+endfunction()
+
+# Each test/LABEL/test_NAME.sh is a test.
+function(lw_test_scripts label)
 	lw_glob(scripts test/${label}/test_*.sh)
 	foreach(script IN LISTS scripts)
 		get_filename_component(name ${script} NAME_WE)
 		string(REGEX REPLACE "^test_" "" name ${name})
 		lw_test(${name}_sh ${label} bash ${script})
 	endforeach()
+endfunction()
+
+# Each test/LABEL/test_NAME.c is a program and a test that runs in the lab's virtual machine; each test/LABEL/test_NAME.sh
+# runs on this host and starts machines itself.
+function(lw_lab_tests label)
+	lw_glob(sources test/${label}/test_*.c)
+	foreach(source IN LISTS sources)
+		get_filename_component(program ${source} NAME_WE)
+		string(REGEX REPLACE "^test_" "" name ${program})
+		lw_test_program(${program} ${label} ${source})
+		lw_test(${name} ${label} bash test/lab/inside.sh $<TARGET_FILE:${program}_${label}>)
+	endforeach()
+	lw_test_scripts(${label})
+	get_property(tests DIRECTORY PROPERTY TESTS)
+	list(FILTER tests INCLUDE REGEX "^${label}\\.")
+	set_tests_properties(${tests} PROPERTIES TIMEOUT ${LW_LAB_TIMEOUT})
 endfunction()
 
 # Each FOLDER/test_NAME.c is a host of the library lw_compat made: it knows its headers and nothing else of ours. The other
