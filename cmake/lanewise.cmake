@@ -211,9 +211,9 @@ function(lw_test name label)
 	                     ENVIRONMENT "LW_BUILD_DIR=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/test/common")
 endfunction()
 
-# The target PROGRAM_LABEL: test/LABEL/PROGRAM of the build tree.
-function(lw_test_program program label source)
-	add_executable(${program}_${label} ${source})
+# The target PROGRAM_LABEL, made of these sources: test/LABEL/PROGRAM of the build tree.
+function(lw_test_program program label)
+	add_executable(${program}_${label} ${ARGN})
 	set_target_properties(${program}_${label} PROPERTIES OUTPUT_NAME ${program}
 	                      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/${label})
 	target_link_libraries(${program}_${label} PRIVATE lw_test_common)
@@ -242,14 +242,17 @@ function(lw_test_scripts label)
 	endforeach()
 endfunction()
 
-# Each test/LABEL/test_NAME.c is a program and a test that runs in the lab's virtual machine; each test/LABEL/test_NAME.sh
-# runs on this host and starts machines itself.
+# Each test/LABEL/test_NAME.c is a program, with the folder's other sources linked in, and a test that runs in the lab's
+# virtual machine; each test/LABEL/test_NAME.sh runs on this host and starts machines itself.
 function(lw_lab_tests label)
-	lw_glob(sources test/${label}/test_*.c)
+	lw_glob(sources test/${label}/*.c)
+	set(helpers ${sources})
+	list(FILTER helpers EXCLUDE REGEX "/test_[^/]*$")
+	list(FILTER sources INCLUDE REGEX "/test_[^/]*$")
 	foreach(source IN LISTS sources)
 		get_filename_component(program ${source} NAME_WE)
 		string(REGEX REPLACE "^test_" "" name ${program})
-		lw_test_program(${program} ${label} ${source})
+		lw_test_program(${program} ${label} ${source} ${helpers})
 		lw_test(${name} ${label} bash test/lab/inside.sh $<TARGET_FILE:${program}_${label}>)
 	endforeach()
 	lw_test_scripts(${label})

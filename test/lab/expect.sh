@@ -18,7 +18,7 @@ fail() {
 expect() {
 	local status=0 what=$1 wanted=$2
 	shift 2
-	bash $lab -t 100 "$@" >"$folder/out" 2>"$folder/err" || status=$?
+	bash $lab -t 200 "$@" >"$folder/out" 2>"$folder/err" || status=$?
 	[ $status = "$wanted" ] || fail "$what: the lab ended with $status; $wanted was expected"
 	echo "$what: ended with $wanted"
 }
