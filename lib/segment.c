@@ -472,7 +472,8 @@ static void leave_run(struct lw_worker *worker, struct lw_command *command)
 	struct lw_segment_leave *leave = ((struct leave_command *)(void *)command)->leave;
 	struct lw_segment_slot *slot = leave->slot;
 
-	if (!lw_path_reset(worker, &worker->paths[slot - worker->engine->segments], LW_REASON_SEGMENT_CLOSED, false)) {
+	if (!lw_path_reset(worker, &worker->paths[slot - worker->engine->segments], LW_REASON_SEGMENT_CLOSED,
+			   LW_RESET_GENTLY)) {
 		lw_worker_later(worker, command);
 		return;
 	}

@@ -277,15 +277,16 @@ bool lw_path_holds(const struct lw_path *path, uint64_t addr, uint64_t end)
 	return false;
 }
 
-bool lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason, bool force)
+bool lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason, enum lw_reset how)
 {
-	struct lw_abort everything = {.reason = reason, .batch = LW_INDEX_NONE, .now = true};
+	struct lw_abort everything = {.reason = reason, .batch = LW_INDEX_NONE, .now = how != LW_RESET_GENTLY};
 
 	if (path->gen == 0)
 		return true;
 	path->dead = reason;
 	lw_path_abort(worker, path, &everything);
-	if (!force && lw_path_holds(path, 0, UINT64_MAX))
+	if ((how == LW_RESET_GENTLY && path->inflight != 0) ||
+	    (how != LW_RESET_FORCE && lw_path_holds(path, 0, UINT64_MAX)))
 		return false;
 	for (uint32_t i = 0; i < path->lanes; i++) {
 		lw_lane_down(path->lane[i], reason);

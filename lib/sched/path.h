@@ -105,8 +105,17 @@ void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw
 /* Whether a driver with recall has slices under way whose memory has a byte in [addr, end). */
 bool lw_path_holds(const struct lw_path *path, uint64_t addr, uint64_t end);
 
-/* Ends everything with reason and drops the lanes; the path is idle then. False: a driver with recall has slices under
- * way; no new ones come, and the call is to be made again later. force: without regard to them. */
-bool lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason, bool force);
+enum lw_reset {
+	LW_RESET_GENTLY, /* what is on the wire may complete until the grace of an abort is over */
+	LW_RESET_NOW,    /* lanes are cut */
+	LW_RESET_FORCE,  /* without regard to what a driver with recall has under way */
+};
+
+/* Ends everything with reason and drops the lanes; the path is idle then. False: something is under way still; no new
+ * work comes, and the call is to be made again later.
+ *
+ * A lane that is cut drops what the peer did not take yet, but not what it was just about to store: that can come after
+ * the end of its task. So whoever can wait resets gently. */
+bool lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason, enum lw_reset how);
 
 #endif

@@ -581,7 +581,7 @@ static void settle_paths(struct lw_worker *worker)
 		held = false;
 		for (path = TAILQ_FIRST(&worker->live); path != NULL; path = next) {
 			next = TAILQ_NEXT(path, live_link);
-			held |= !lw_path_reset(worker, path, LW_REASON_SHUTDOWN, false);
+			held |= !lw_path_reset(worker, path, LW_REASON_SHUTDOWN, LW_RESET_NOW);
 		}
 		if (!held)
 			return;
@@ -617,7 +617,7 @@ void lw_worker_abandon(struct lw_worker *worker)
 	}
 	settle_paths(worker);
 	while ((path = TAILQ_FIRST(&worker->live)) != NULL)
-		lw_path_reset(worker, path, LW_REASON_SHUTDOWN, true);
+		lw_path_reset(worker, path, LW_REASON_SHUTDOWN, LW_RESET_FORCE);
 	run_later(worker);
 	lw_worker_tally_flush(worker);
 }

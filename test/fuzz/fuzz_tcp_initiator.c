@@ -881,7 +881,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check_task(i);
 	FUZZ_CHECK(lw_batch_free(rig.engine, rig.batch) == 0, "the batch is not free");
 	/* The next input finds a path without a past. */
-	lw_path_reset(rig.worker, rig.path, LW_REASON_SHUTDOWN, true);
+	lw_path_reset(rig.worker, rig.path, LW_REASON_SHUTDOWN, LW_RESET_FORCE);
 	fuzz_drive(rig.worker);
 	FUZZ_CHECK(rig.worker->free_lanes_count == rig.lanes && rig.worker->slices_held == 0 && rig.worker->ios == 0 &&
 			   rig.worker->hot == 1,

@@ -35,9 +35,9 @@ struct lw_segment_range {
  * max_segments; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out);
 
-/* Gives one reference back. With the last one, requests under way end CANCELED with LW_REASON_SEGMENT_CLOSED and the
- * lanes are closed. Any thread. Never blocks. 0 (also for LW_SEGMENT_LOCAL); -EBADF; -EINVAL NULL; -ESHUTDOWN;
- * -EOWNERDEAD. */
+/* Gives one reference back. With the last one, requests end CANCELED with LW_REASON_SEGMENT_CLOSED; what is on the wire
+ * either completes or does so within 1 s. Then the lanes are closed. Any thread. Never blocks. 0 (also for
+ * LW_SEGMENT_LOCAL); -EBADF; -EINVAL NULL; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_segment_close(struct lw_engine *engine, lw_segment_t segment);
 
 /* Copies at most max ranges of the segment's offer as last seen, in address order. Any thread. Never blocks.
