@@ -94,8 +94,9 @@ void app_lanes_print(FILE *to, const struct app_lanes *lanes)
 		fprintf(to, "lanes: none\n");
 		return;
 	}
-	fprintf(to, "%5s  %-7s %-28s %6s  %-10s %10s %14s %7s %7s %10s %10s\n", "lane", "driver", "peer", "worker",
-		"state", "slices", "bytes", "errors", "retries", "calls", "bytes/call");
+	fprintf(to, "%5s  %-7s %-28s %6s  %-10s %10s %14s %7s %7s %10s %10s %7s %7s  %s\n", "lane", "driver", "peer",
+		"worker", "state", "slices", "bytes", "errors", "retries", "calls", "bytes/call", "stalls", "moves",
+		"way");
 	for (size_t i = 0; i < lanes->count; i++) {
 		const struct lw_lane_stats *lane = &lanes->list[i];
 		uint64_t bytes = lane->tx_bytes + lane->rx_bytes;
@@ -106,9 +107,11 @@ void app_lanes_print(FILE *to, const struct app_lanes *lanes)
 			lane->driver, peer, lane->worker, state_name(lane->state), lane->slices, bytes);
 		fprintf(to, " %7" PRIu64 " %7" PRIu64 " %10" PRIu64, lane->errors, lane->retries, lane->calls);
 		if (lane->calls)
-			fprintf(to, " %10" PRIu64 "\n", bytes / lane->calls);
+			fprintf(to, " %10" PRIu64, bytes / lane->calls);
 		else
-			fprintf(to, " %10s\n", "-");
+			fprintf(to, " %10s", "-");
+		fprintf(to, " %7" PRIu64 " %7" PRIu64 "  %s\n", lane->stalls, lane->moves,
+			lane->way[0] != '\0' ? lane->way : "-");
 	}
 }
 
@@ -124,6 +127,9 @@ void app_lanes_json(FILE *to, const struct app_lanes *lanes)
 		app_json_string(to, lane->driver);
 		fprintf(to, ",\"peer\":");
 		app_json_string(to, lane->peer);
+		fprintf(to, ",\"way\":");
+		app_json_string(to, lane->way);
+		fprintf(to, ",\"rate\":%" PRIu64, lane->rate);
 #define X(name, unit, help) fprintf(to, ",\"" #name "\":%" PRIu64, lane->name);
 		LW_LANE_COUNTERS(X)
 #undef X

@@ -81,14 +81,14 @@ static void probe_work(struct tcp_sock *sock)
 	lw_lane_probed(lane, error == 0);
 }
 
-int tcp_probe(struct lw_lane *lane, const struct lw_view *view, uint32_t number)
+int tcp_probe(struct lw_lane *lane, const struct lw_view *view, uint32_t way_number)
 {
 	struct tcp_worker *worker = lane->worker->driver_context[lane->driver];
 	struct tcp_lane *own = own_of(lane);
 	struct tcp_way way;
 	int fd, error;
 
-	if (!tcp_ways_get(&worker->tcp->rails, view, number, &way))
+	if (!tcp_ways_get(&worker->tcp->rails, view, way_number, &way))
 		return -EHOSTUNREACH;
 	fd = tcp_way_dial(&way, &error);
 	if (fd < 0)

@@ -170,7 +170,7 @@ void tcp_lanes_tick(struct tcp_worker *worker);
 /* A nonblocking socket whose connect by this way is under way. The descriptor, or -1 and a negative errno in *error. */
 int tcp_way_dial(const struct tcp_way *way, int *error);
 bool tcp_look(struct lw_lane *lane, struct lw_look *out);
-int tcp_probe(struct lw_lane *lane, const struct lw_view *view, uint32_t way);
+int tcp_probe(struct lw_lane *lane, const struct lw_view *view, uint32_t way_number);
 void tcp_probe_end(struct lw_lane *lane);
 
 /* fence.c */

@@ -4,12 +4,15 @@
 #include "lib/engine.h"
 
 /* The rails from which an address of the peer's is reached: those in its subnet; if there is none and any will do, all
- * of its family. */
+ * of its family. To an address of our own the way leads through no device. */
 static uint32_t rails_to(const struct tcp_rails *rails, const struct sockaddr_storage *addr, bool any,
 			 const struct tcp_rail *out[TCP_RAILS])
 {
 	uint32_t count = 0;
 
+	for (uint32_t i = 0; i < rails->count; i++)
+		if (lw_sockaddr_same_host(&rails->rail[i].addr, addr))
+			return 0;
 	for (uint32_t i = 0; i < rails->count; i++)
 		if (tcp_rail_reaches(&rails->rail[i], addr))
 			out[count++] = &rails->rail[i];

@@ -110,6 +110,7 @@ static void adapt_ways(struct lw_worker *worker, struct lw_path *path, const str
 void lw_path_connect(struct lw_worker *worker, struct lw_path *path)
 {
 	const struct lw_view *view = lw_path_view(worker, path);
+	bool adapted = false;
 	int error;
 
 	if (view == NULL) {
@@ -120,13 +121,14 @@ void lw_path_connect(struct lw_worker *worker, struct lw_path *path)
 		take_lanes(worker, path, view);
 	if (path->lanes == 0)
 		lw_path_lane_lost(worker, path, LW_REASON_RESOURCES);
-	else
-		adapt_ways(worker, path, view);
 	for (uint32_t i = 0; i < path->lanes; i++) {
 		struct lw_lane *lane = path->lane[i];
 
 		if (lw_lane_state(lane) != LW_LANE_DOWN || !lw_before(lane->retry_at_ms, worker->now_ms))
 			continue;
+		if (!adapted)
+			adapt_ways(worker, path, view);
+		adapted = true;
 		atomic_store_explicit(&lane->state, LW_LANE_CONNECTING, memory_order_relaxed);
 		lane->expire_at_ms = worker->now_ms + connect_ms(worker, path, lane);
 		error = lane->ops->lane_open(lane, view);

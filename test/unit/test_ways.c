@@ -122,6 +122,17 @@ static void test_ways_of_two_rails_to_one_address_are_two(void **state)
 	check(&rails, &view, 2, "10.1.0.1:1>10.1.0.2:9 10.1.0.3:1>10.1.0.2:9");
 }
 
+static void test_ways_to_an_address_of_our_own_leave_it_to_the_routes(void **state)
+{
+	const char *const own[] = {"10.1.0.1:1", "10.2.0.1:1", NULL};
+	const char *const peer[] = {"10.1.0.1:9", "10.2.0.1:8", NULL};
+	struct tcp_rails rails = rails_of(own, 24);
+	struct lw_view view = view_of(peer, 2);
+
+	(void)state;
+	check(&rails, &view, 2, "->10.1.0.1:9 ->10.2.0.1:8");
+}
+
 static void test_rail_reaches_compares_the_bits_of_its_subnet(void **state)
 {
 	struct tcp_rail rail = {.addr = address("10.1.16.1:1"), .prefix_bits = 20};
@@ -171,6 +182,7 @@ int main(void)
 		cmocka_unit_test(test_ways_between_subnets_stay_in_them),
 		cmocka_unit_test(test_ways_through_routers_differ_on_both_sides_first),
 		cmocka_unit_test(test_ways_of_two_rails_to_one_address_are_two),
+		cmocka_unit_test(test_ways_to_an_address_of_our_own_leave_it_to_the_routes),
 		cmocka_unit_test(test_rail_reaches_compares_the_bits_of_its_subnet),
 		cmocka_unit_test(test_rails_read_takes_what_is_here_and_names_what_is_not),
 	};
