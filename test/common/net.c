@@ -161,8 +161,10 @@ uint64_t test_net_sent(const struct test_link *link)
 	unsigned long long sent = 0;
 	char line[LINE], name[16];
 
-	if (file == NULL)
+	if (file == NULL) {
 		fail_msg("no table of devices: %s", strerror(errno));
+		return 0;
+	}
 	snprintf(name, sizeof(name), "lw%u:", link->number);
 	while (fgets(line, sizeof(line), file) != NULL) {
 		const char *at = strstr(line, name);
