@@ -9,44 +9,44 @@ schedules=20000
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# file | what is wrong then | the text that is there | the text in its place. A text that is there several times is changed at
+# file, or folder of the file | what is wrong then | the text that is there | the text in its place. A text that is there several times is changed at
 # its first place.
 mutations=(
-	'lib/sched/path.c|a slice is not given back|	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);|'
-	'lib/sched/path.c|the count of slices in use only grows|	worker->slices_held--;|'
-	'lib/sched/path.c|a task ends twice|	if (task->slices == 0 \&\& (task->flags \& LW_TASK_QUEUED) == 0)|	if (task->slices == 0)'
-	'lib/sched/path.c|a task ends with slices on lanes|	if (task->slices == 0 \&\& (task->flags \& LW_TASK_QUEUED) == 0)|	if ((task->flags \& LW_TASK_QUEUED) == 0)'
-	'lib/sched/lane.c|a WRITE is repeated on any lane|				slice->only = lane;|				slice->only = NULL;'
-	'lib/sched/lane.c|a WRITE is repeated without a fence|(slice->op == LW_READ \|\| !slice->started \|\| lane->fenced)) {
+	'lib/sched|a slice is not given back|	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);|'
+	'lib/sched|the count of slices in use only grows|	worker->slices_held--;|'
+	'lib/sched|a task ends twice|	if (task->slices == 0 \&\& (task->flags \& LW_TASK_QUEUED) == 0)|	if (task->slices == 0)'
+	'lib/sched|a task ends with slices on lanes|	if (task->slices == 0 \&\& (task->flags \& LW_TASK_QUEUED) == 0)|	if ((task->flags \& LW_TASK_QUEUED) == 0)'
+	'lib/sched|a WRITE is repeated on any lane|				slice->only = lane;|				slice->only = NULL;'
+	'lib/sched|a WRITE is repeated without a fence|(slice->op == LW_READ \|\| !slice->started \|\| lane->fenced)) {
 			take_off(lane, slice);
 			if (slice->op == LW_WRITE \&\& slice->started)|true) {
 			take_off(lane, slice);
 			if (slice->op == LW_WRITE \&\& slice->started \&\& lane->fenced)'
-	'lib/sched/lane.c|a broken lane keeps its slices from the others|			TAILQ_INSERT_TAIL(\&path->retry, slice, link);|'
-	'lib/sched/lane.c|credits are lost|	lane->credits++;|'
-	'lib/sched/lane.c|a READ that broke is not repeated|slice->attempts < ATTEMPTS_MAX|slice->attempts < 0'
-	'lib/sched/lane.c|what was aborted is repeated when its lane breaks|		if ((task->flags \& LW_TASK_ABORT) != 0) {|		if (false) {'
-	'lib/sched/lane.c|a lane that broke is never made again|	lane->retry_at_ms = worker->now_ms + lane->backoff_ms;|	lane->retry_at_ms = worker->now_ms + 0x40000000;'
-	'lib/sched/lane.c|a restart of the peer is forgotten|		path->dead = reason;|		path->dead = LW_REASON_NONE;'
-	'lib/sched/path.c|deadlines are not looked at|	if (path->timed \&\& before(path->deadline_ms, worker->now_ms))|	if (false)'
-	'lib/sched/path.c|a deadline comes early|	task->deadline_ms += worker->now_ms;|	task->deadline_ms = task->deadline_ms / 2 + worker->now_ms;'
-	'lib/sched/path.c|the earliest deadline is not kept|	if (!path->timed \|\| before(task->deadline_ms, path->deadline_ms))|	if (!path->timed)'
-	'lib/sched/path.c|a lane is not cut after the grace|		lane->kill = true;|		lane->kill = false;'
-	'lib/sched/path.c|ranges of the peer are not checked|!look_up(worker, \&path->hint, path->segment == 0 ? own : view->ranges, remote, length, access)|false'
-	'lib/sched/path.c|local ranges are not checked|	if (!look_up(worker, \&worker->local_hint, own, local, length, 0) \&\&|	if (false \&\&'
-	'lib/sched/path.c|a slice goes beyond a seam of the peer|		length = range->end - (task->remote + cut);|		length += 0;'
-	'lib/sched/path.c|slices begin at the wrong place|	slice->local = task->local + list->cut;|	slice->local = task->local;'
-	'lib/sched/path.c|more slices than credits|lw_lane_state(lane) == LW_LANE_UP \&\& lane->credits != 0 \&\& bytes < least|lw_lane_state(lane) == LW_LANE_UP \&\& bytes < least'
-	'lib/sched/path.c|slices go to lanes that are not up|lw_lane_state(lane) == LW_LANE_UP \&\& lane->credits != 0 \&\& bytes < least|lane->credits != 0 \&\& bytes < least'
-	'lib/sched/path.c|an aborted task is taken off the list and forgotten|		fail_task(task, abort->reason);|		fail_task(task, abort->reason); continue;'
-	'lib/sched/path.c|an abort takes the whole list|		if (!matches(worker, path, abort, task, task->local, task->remote, task->length)) {|		if (false) {'
-	'lib/sched/path.c|slices that wait for their lane are not aborted|		TAILQ_REMOVE(\&path->retry, slice, link);|		continue;'
-	'lib/sched/path.c|what waits for a refresh is forgotten|		list_append(worker->engine, \&path->waiting[task->priority], task);|'
-	'lib/sched/path.c|requests of a closed segment stay|	path->dead = reason;|	path->dead = reason; return;'
-	'lib/sched/path.c|the lanes of a closed segment are lost|		lw_worker_lane_give(worker, path->lane[i]);|'
-	'lib/sched/worker.c|the last batch of a pass is not counted|	tally->batch = LW_INDEX_NONE;|	(void)tally;'
-	'lib/sched/worker.c|the last task of a run is lost|	if (--run->count == 0)|	if (--run->count <= 1 \&\& (run->count = 0) == 0)'
-	'lib/sched/worker.h|the word counts before the task says so|	atomic_store_explicit(\&task->outcome, lw_outcome(state, reason, lane), memory_order_release);|	lw_worker_tally_flush(worker); atomic_store_explicit(\&task->outcome, lw_outcome(state, reason, lane), memory_order_release);'
+	'lib/sched|a broken lane keeps its slices from the others|			TAILQ_INSERT_TAIL(\&path->retry, slice, link);|'
+	'lib/sched|credits are lost|	lane->credits++;|'
+	'lib/sched|a READ that broke is not repeated|slice->attempts < ATTEMPTS_MAX|slice->attempts < 0'
+	'lib/sched|what was aborted is repeated when its lane breaks|		if ((task->flags \& LW_TASK_ABORT) != 0) {|		if (false) {'
+	'lib/sched|a lane that broke is never made again|	lane->retry_at_ms = worker->now_ms + lane->backoff_ms;|	lane->retry_at_ms = worker->now_ms + 0x40000000;'
+	'lib/sched|a restart of the peer is forgotten|		path->dead = reason;|		path->dead = LW_REASON_NONE;'
+	'lib/sched|deadlines are not looked at|	if (path->timed \&\& before(path->deadline_ms, worker->now_ms))|	if (false)'
+	'lib/sched|a deadline comes early|	task->deadline_ms += worker->now_ms;|	task->deadline_ms = task->deadline_ms / 2 + worker->now_ms;'
+	'lib/sched|the earliest deadline is not kept|	if (!path->timed \|\| before(task->deadline_ms, path->deadline_ms))|	if (!path->timed)'
+	'lib/sched|a lane is not cut after the grace|		lane->kill = true;|		lane->kill = false;'
+	'lib/sched|ranges of the peer are not checked|!look_up(worker, \&path->hint, path->segment == 0 ? own : view->ranges, remote, length, access)|false'
+	'lib/sched|local ranges are not checked|	if (!look_up(worker, \&worker->local_hint, own, local, length, 0) \&\&|	if (false \&\&'
+	'lib/sched|a slice goes beyond a seam of the peer|		length = range->end - (task->remote + cut);|		length += 0;'
+	'lib/sched|slices begin at the wrong place|	slice->local = task->local + list->cut;|	slice->local = task->local;'
+	'lib/sched|more slices than credits|lw_lane_state(lane) == LW_LANE_UP \&\& lane->credits != 0 \&\& bytes < least|lw_lane_state(lane) == LW_LANE_UP \&\& bytes < least'
+	'lib/sched|slices go to lanes that are not up|lw_lane_state(lane) == LW_LANE_UP \&\& lane->credits != 0 \&\& bytes < least|lane->credits != 0 \&\& bytes < least'
+	'lib/sched|an aborted task is taken off the list and forgotten|		fail_task(task, abort->reason);|		fail_task(task, abort->reason); continue;'
+	'lib/sched|an abort takes the whole list|		if (!matches(worker, path, abort, task, task->local, task->remote, task->length)) {|		if (false) {'
+	'lib/sched|slices that wait for their lane are not aborted|		TAILQ_REMOVE(\&path->retry, slice, link);|		continue;'
+	'lib/sched|what waits for a refresh is forgotten|		list_append(worker->engine, \&path->waiting[task->priority], task);|'
+	'lib/sched|requests of a closed segment stay|	path->dead = reason;|	path->dead = reason; return;'
+	'lib/sched|the lanes of a closed segment are lost|		lw_worker_lane_give(worker, path->lane[i]);|'
+	'lib/sched|the last batch of a pass is not counted|	tally->batch = LW_INDEX_NONE;|	(void)tally;'
+	'lib/sched|the last task of a run is lost|	if (--run->count == 0)|	if (--run->count <= 1 \&\& (run->count = 0) == 0)'
+	'lib/sched|the word counts before the task says so|	atomic_store_explicit(\&task->outcome, lw_outcome(state, reason, lane), memory_order_release);|	lw_worker_tally_flush(worker); atomic_store_explicit(\&task->outcome, lw_outcome(state, reason, lane), memory_order_release);'
 	'lib/batch.c|an end is told twice|			word = (word \& ~(LW_WORD_TELL \| LW_WORD_NOTE)) + LW_WORD_TELLER;|			word = (word \& ~LW_WORD_NOTE) + LW_WORD_TELLER;'
 	'lib/batch.c|an end is never told|	if (event \&\& take_queued(batch))|	if (event \&\& take_queued(batch) \&\& batch->capacity > 3)'
 	'lib/submit.c|a full ring is overwritten|	if (count != 0 \&\& lw_spsc_space(channel->ring, 1) == 0)|	if (false)'
@@ -59,7 +59,7 @@ mutations=(
 compile() {
 	local source object
 	case $1 in
-	*.h) sources=(lib/sched/path.c lib/sched/lane.c lib/sched/worker.c) ;;
+	*.h) sources=(lib/sched/*.c) ;;
 	*) sources=("$1") ;;
 	esac
 	objects=()
@@ -100,17 +100,26 @@ for mutation in "${mutations[@]}"; do
 	fi
 	rm -rf "$work/tree"
 	mkdir -p "$work/tree/lib/sched" "$work/tree/lib/ring"
-	python3 - "$mutation" "$work/tree" <<-'END' || { echo "$number: the place is gone: ${mutation%%|*}"; status=1; continue; }
-		import re, sys
-		# \| and \& stand for themselves
-		file, what, old, new = [part.replace("\\|", "|").replace("\\&", "&") for part in re.split(r"(?<!\\)\|(?!\|)", sys.argv[1], maxsplit=3)]
-		text = open(file).read()
-		if old not in text:
-		    sys.exit(1)
-		open(f"{sys.argv[2]}/{file}", "w").write(text.replace(old, new, 1))
-	END
+	file=$(
+		python3 - "$mutation" "$work/tree" <<-'END'
+			import glob, os, re, sys
+			# \| and \& stand for themselves
+			parts = re.split(r"(?<!\\)\|(?!\|)", sys.argv[1], maxsplit=3)
+			file, what, old, new = [part.replace("\\|", "|").replace("\\&", "&") for part in parts]
+			for name in sorted(glob.glob(f"{file}/*.[ch]")) if os.path.isdir(file) else [file]:
+			    text = open(name).read()
+			    if old in text:
+			        open(f"{sys.argv[2]}/{name}", "w").write(text.replace(old, new, 1))
+			        sys.exit(print(name))
+			sys.exit(1)
+		END
+	) || {
+		echo "$number: the place is gone: $(head -n 1 <<<"$mutation" | cut -d'|' -f2)"
+		status=1
+		continue
+	}
 	what=$(head -n 1 <<<"$mutation" | cut -d'|' -f2)
-	if ! compile "${mutation%%|*}"; then
+	if ! compile "$file"; then
 		echo "$number: does not compile: $what"
 		status=1
 		continue
