@@ -37,6 +37,14 @@ function(lw_flags name)
 	endif()
 	target_compile_options(${name} INTERFACE ${sanitize})
 	target_link_options(${name} INTERFACE ${sanitize})
+	if(LW_COVERAGE)
+		if(NOT CMAKE_C_COMPILER_ID STREQUAL "GNU")
+			message(FATAL_ERROR "LW_COVERAGE needs gcc; the preset coverage sets it")
+		endif()
+		# Several threads count, and processes that are killed in the end have counted before.
+		target_compile_options(${name} INTERFACE --coverage -fprofile-update=atomic)
+		target_link_options(${name} INTERFACE --coverage)
+	endif()
 	if(LW_FUZZ)
 		if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang" OR NOT LW_SANITIZE STREQUAL "address")
 			message(FATAL_ERROR "LW_FUZZ needs clang, and LW_SANITIZE to be address; the preset fuzz sets both")
@@ -198,6 +206,10 @@ endfunction()
 # in the source folder.
 function(lw_test name label)
 	set(launcher)
+	set(timeout ${LW_TEST_TIMEOUT})
+	if(LW_COVERAGE) # not optimised, and counting; a test that is ended by force counts for nothing
+		math(EXPR timeout "3 * ${timeout}")
+	endif()
 	if(LW_SANITIZE STREQUAL "thread") # ThreadSanitizer can't run where the kernel randomises addresses widely
 		find_program(LW_SETARCH setarch)
 		mark_as_advanced(LW_SETARCH)
@@ -206,7 +218,7 @@ function(lw_test name label)
 		endif()
 	endif()
 	add_test(NAME ${label}.${name} COMMAND ${launcher} ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-	set_tests_properties(${label}.${name} PROPERTIES LABELS ${label} TIMEOUT ${LW_TEST_TIMEOUT}
+	set_tests_properties(${label}.${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout}
 	                     SKIP_RETURN_CODE ${LW_TEST_SKIP}
 	                     ENVIRONMENT "LW_BUILD_DIR=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/test/common")
 endfunction()

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One schedule: an engine of its own, some hundred random steps, better weather, and the reckoning. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/sim.h"
@@ -187,5 +188,7 @@ void sim_schedule(uint64_t seed)
 	SIM_CHECK(lw_engine_close(sim.engine) == 0, "the engine is not closed");
 	SIM_CHECK(sim_driver_open_lanes() == 0, "%u lanes are open after the engine", sim_driver_open_lanes());
 	sim_peers_end();
+	for (uint32_t i = 0; i < SIM_BATCHES; i++)
+		free(sim.batches[i].requests);
 	SIM_CHECK(sim.reached == 0, "%u peers are held after the engine", sim.reached);
 }
