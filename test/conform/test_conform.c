@@ -1115,7 +1115,8 @@ static void test_stats_lanes_add_up(void **state)
 #f, f                                                                                                  \
 	}
 
-/* An argument is a pattern of names, as "null*". */
+/* An argument is a pattern of names, as "null*", or the word "files": the fixtures of files and devices, which are a
+ * test of their own (test_conform_files.sh), since all together take long on a busy machine. */
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -1150,12 +1151,15 @@ int main(int argc, char **argv)
 	enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 	static struct CMUnitTest tests[CASES * FIXTURES];
 	static char names[CASES * FIXTURES][128];
+	bool files = argc > 1 && strcmp(argv[1], "files") == 0;
 	size_t count = 0;
 
 	seed = test_seed();
-	if (argc > 1)
+	if (argc > 1 && !files)
 		cmocka_set_test_filter(argv[1]);
 	for (size_t f = 0; f < FIXTURES; f++) {
+		if (is_files(&fixtures[f]) != files && (files || argc == 1))
+			continue;
 		if (TEST_TSAN && fixtures[f].place >= OUTSIDE) {
 			print_message("skipped: ThreadSanitizer sees nothing of \"%s\"\n", fixtures[f].name);
 			continue;

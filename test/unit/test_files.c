@@ -586,7 +586,8 @@ static int threads_named(const char *name)
 	char command[100], text[20] = "";
 	FILE *pipe;
 
-	snprintf(command, sizeof(command), "cat /proc/%d/task/*/comm 2>/dev/null | grep -c '^%s$'", (int)getpid(), name);
+	snprintf(command, sizeof(command), "cat /proc/%d/task/*/comm 2>/dev/null | grep -c '^%s$'", (int)getpid(),
+		 name);
 	pipe = popen(command, "r");
 	assert_non_null(pipe);
 	assert_non_null(fgets(text, sizeof(text), pipe));
