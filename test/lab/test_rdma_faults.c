@@ -41,10 +41,10 @@ static struct {
 
 static int set_up(void **state)
 {
-	static const char *const options[] = {"drivers=rdma", "rdma_devices=rxe2,rxe3", NULL};
+	static const char *const options[] = {"drivers=rdma", "rdma_devices=rxe2,rxe3", "rdma_timeout=17", NULL};
 
 	(void)state;
-	rig.engine = test_engine(OVER("rxe0,rxe1"));
+	rig.engine = test_engine(OVER("rxe0,rxe1") " rdma_timeout=17");
 	rig.local = test_map(AREA, NULL);
 	test_register(rig.engine, rig.local, AREA, LW_ACCESS_LOCAL);
 	peer_start(&rig.peer, AREA, options);
