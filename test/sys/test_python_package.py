@@ -7,6 +7,7 @@ import gc
 import mmap
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -54,9 +55,9 @@ class Finding(unittest.TestCase):
         headers = "".join(path.read_text() for path in pathlib.Path("lib/include/lanewise").iterdir())
         for table in (lib._BLOCKING, lib._QUICK):
             for name, arguments in table.items():
-                _, found, after = headers.partition(f"{name}(")
+                found = re.search(rf"^LW_API [^;]*?\b{name}\(([^;]*)\);", headers, re.MULTILINE)
                 self.assertTrue(found, name)
-                declared = [a for a in after[: after.index(");")].split(",") if a.strip() != "void"]
+                declared = [a for a in found[1].split(",") if a.strip() != "void"]
                 self.assertEqual(len(arguments), len(declared), name)
         structures = {
             "lw_engine_opts": lib.EngineOpts,
