@@ -8,7 +8,6 @@
 
 #include "lib/engine.h"
 
-#define PAGE 4096u                 /* what the page cache reads and writes at once */
 #define OP_MAX (UINT32_C(1) << 30) /* bytes of an operation; the kernel takes 2 GiB less a page */
 #define TRIES 8                    /* of an operation that the kernel wants to be asked for again */
 #define REAP 64u
@@ -201,11 +200,12 @@ static struct plan plan_read(const struct nvmeof_file *file, uint64_t local, uin
 }
 
 /* Whole pages are written directly, from a bounce buffer if the memory is not aligned. Parts of a page go through the
- * page cache, which changes the bytes of the request and no others, and on to the device before they are confirmed. A
- * page is written one way or the other, since the two do not see each other inside a page. */
+ * page cache, which changes the bytes of the request and no others; where others than this host look at the device, on
+ * to it before they are confirmed. A page is written one way or the other, since the two do not see each other inside a
+ * page. */
 static struct plan plan_write(const struct nvmeof_file *file, uint64_t local, uint64_t offset, uint64_t left)
 {
-	uint32_t page = file->block > PAGE ? file->block : PAGE, inside = (uint32_t)(offset % page);
+	uint32_t page = file->block > NVMEOF_PAGE ? file->block : NVMEOF_PAGE, inside = (uint32_t)(offset % page);
 	struct plan plan = {.offset = offset};
 
 	if (inside == 0 && left >= page) {
@@ -213,7 +213,7 @@ static struct plan plan_write(const struct nvmeof_file *file, uint64_t local, ui
 		plan.bounce = local % file->memory != 0;
 		plan.length = at_most(left - left % page, plan.bounce ? NVMEOF_BOUNCE_BYTES : OP_MAX);
 	} else {
-		plan.sync = true;
+		plan.sync = file->sync;
 		plan.length = at_most(left, page - inside);
 	}
 	plan.wanted = plan.length;

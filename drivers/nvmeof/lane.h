@@ -13,6 +13,8 @@
 
 #include "drivers/nvmeof/set.h"
 
+#define NVMEOF_PAGE 4096u /* what the page cache reads and writes at once */
+
 struct nvmeof_lane {
 	struct lw_lane *lane;
 	struct nvmeof_queue *queue;

@@ -97,6 +97,7 @@ const struct lw_driver_ops lw_nvmeof_ops = {
 	.lane_bytes = sizeof(struct nvmeof_lane),
 	.credits = CREDITS,
 	.peer_cuts = 1,
+	.align = NVMEOF_PAGE,
 	.lanes = 1,
 	.open = nvmeof_open,
 	.close = nvmeof_close,

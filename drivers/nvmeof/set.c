@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "drivers/nvmeof/align.h"
@@ -143,6 +145,25 @@ static int open_one(const struct nvmeof_file *file, bool *writable, int more)
 	return fd >= 0 ? fd : -errno;
 }
 
+/* Whether nobody but this host sees the file, so that all who look at it see its page cache, too. */
+static bool is_private(int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) != 0)
+		return false;
+	switch ((unsigned long)fs.f_type) {
+	case EXT4_SUPER_MAGIC: /* ext2 and ext3, too */
+	case XFS_SUPER_MAGIC:
+	case BTRFS_SUPER_MAGIC:
+	case F2FS_SUPER_MAGIC:
+	case TMPFS_MAGIC:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static int open_file(const struct nvmeof_set *set, struct nvmeof_file *file, int fds[2], char *why, size_t why_size)
 {
 	bool direct = set->context->engine->config.file_direct, writable;
@@ -164,6 +185,7 @@ static int open_file(const struct nvmeof_set *set, struct nvmeof_file *file, int
 	file->device = st.st_dev;
 	file->rdevice = st.st_rdev;
 	file->inode = st.st_ino;
+	file->sync = S_ISBLK(st.st_mode) || !is_private(fds[1]);
 	if (file->size < file->end - file->begin)
 		lw_log(LW_LOG_WARNING, "%s has %llu bytes, its segment says %llu: requests beyond its end fail",
 		       file->path, (unsigned long long)file->size, (unsigned long long)(file->end - file->begin));

@@ -41,6 +41,7 @@ struct nvmeof_file {
 	uint32_t memory; /* direct: addresses are multiples of it */
 	uint32_t access; /* as described */
 	bool writable;
+	bool sync; /* others than this host may look at it: what went through the page cache has to go on at once */
 	dev_t device, rdevice;
 	ino_t inode;
 };

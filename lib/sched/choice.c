@@ -125,7 +125,7 @@ struct lw_lane *lw_path_choose(struct lw_worker *worker, struct lw_path *path, u
 uint64_t lw_path_slice_length(struct lw_worker *worker, const struct lw_path *path, const struct lw_lane *lane,
 			      const struct lw_task *task, uint64_t cut)
 {
-	uint64_t length = task->length - cut, most = longest(worker, path, lane, task->priority);
+	uint64_t length = task->length - cut, most = longest(worker, path, lane, task->priority), over;
 	const struct lw_rangemap *map;
 	const struct lw_range *range;
 	const struct lw_view *view;
@@ -135,6 +135,10 @@ uint64_t lw_path_slice_length(struct lw_worker *worker, const struct lw_path *pa
 	/* No crumbs. */
 	if (length > most && (length - most >= LEAST_BYTES / 2 || length > worker->engine->config.slice_bytes))
 		length = most;
+	over = lane->ops->align != 0 && length < task->length - cut ? (task->remote + cut + length) % lane->ops->align
+								    : 0;
+	if (over < length)
+		length -= over;
 	if (lane->ops->peer_cuts == 0)
 		return length;
 	view = lw_path_view(worker, path);

@@ -40,6 +40,7 @@ struct lw_driver_ops {
 	size_t lane_bytes;  /* the driver's own part of a lane */
 	uint32_t credits;   /* slices on one lane at once */
 	uint32_t peer_cuts; /* not 0: a slice may not cross a seam between two of the peer's buffers */
+	uint32_t align;     /* not 0: slices of one request end at multiples of it in the peer's offsets */
 	uint32_t lanes;     /* of one worker to one peer; 0: as the setting tcp_lanes says */
 	/* The ways to this peer. A worker's thread. May be NULL: there is one. */
 	struct lw_ways (*ways)(const void *context, const struct lw_view *view);
