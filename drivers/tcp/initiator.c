@@ -304,7 +304,10 @@ static enum lw_reason greet(struct lw_lane *lane)
 		return LW_REASON_NONE;
 	}
 	own->greeting = TCP_GREETED;
-	return read_status(own->in.status);
+	reason = read_status(own->in.status);
+	if (reason == LW_REASON_NONE)
+		lw_lane_fence_up(lane);
+	return reason;
 }
 
 /* Goes on with the sum of a READ's body, of which bytes more came. */

@@ -115,6 +115,31 @@ static void find_deadline(struct lw_worker *worker, struct lw_path *path)
 	path->deadline_ms = first;
 }
 
+/* A WRITE that broke ends when it can't be stored any more: with its lane's fence. */
+static void abort_fenced(struct lw_slice *slice, enum lw_reason reason)
+{
+	struct lw_task *task = slice->task;
+
+	if ((task->flags & (LW_TASK_ABORT | LW_TASK_FAILED)) == 0)
+		task->reason = (uint8_t)reason;
+	task->flags |= LW_TASK_ABORT;
+	lw_lane_fence(slice->only);
+}
+
+void lw_path_unfenced(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane)
+{
+	struct lw_slice *slice, *next;
+
+	lane->fencing = false;
+	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
+		next = TAILQ_NEXT(slice, link);
+		if (slice->only != lane || (slice->task->flags & LW_TASK_ABORT) == 0)
+			continue;
+		TAILQ_REMOVE(&path->retry, slice, link);
+		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, slice->task->reason);
+	}
+}
+
 void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct lw_abort *abort)
 {
 	struct lw_slice *slice, *next;
@@ -125,6 +150,10 @@ void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct 
 		next = TAILQ_NEXT(slice, link);
 		if (!matches(worker, path, abort, slice->task, slice->local, slice->remote, slice->length))
 			continue;
+		if (slice->only != NULL && !abort->now) {
+			abort_fenced(slice, abort->reason);
+			continue;
+		}
 		TAILQ_REMOVE(&path->retry, slice, link);
 		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, abort->reason);
 	}

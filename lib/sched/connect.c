@@ -61,6 +61,26 @@ static void take_lanes(struct lw_worker *worker, struct lw_path *path, const str
 	}
 }
 
+/* What was aborted ends with the reason of that. */
+static enum lw_reason reason_of(const struct lw_slice *slice, enum lw_reason reason)
+{
+	return (slice->task->flags & LW_TASK_ABORT) != 0 ? (enum lw_reason)slice->task->reason : reason;
+}
+
+/* Ends what only its own lane could have carried. */
+static void end_bound(struct lw_worker *worker, struct lw_path *path)
+{
+	struct lw_slice *slice, *next;
+
+	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
+		next = TAILQ_NEXT(slice, link);
+		if (slice->only == NULL)
+			continue;
+		TAILQ_REMOVE(&path->retry, slice, link);
+		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, reason_of(slice, LW_REASON_RESET));
+	}
+}
+
 bool lw_path_fall_back(struct lw_worker *worker, struct lw_path *path)
 {
 	const struct lw_view *view = lw_path_view(worker, path);
@@ -75,6 +95,7 @@ bool lw_path_fall_back(struct lw_worker *worker, struct lw_path *path)
 			next = i + 1;
 	if (next >= view->route_count)
 		return false;
+	end_bound(worker, path);
 	path->route = next;
 	while (path->lanes > 0)
 		lw_worker_lane_give(worker, path->lane[--path->lanes]);
@@ -143,12 +164,12 @@ void lw_path_lane_lost(struct lw_worker *worker, struct lw_path *path, enum lw_r
 {
 	struct lw_slice *slice;
 
-	if (path->dead == LW_REASON_NONE &&
+	if (lw_path_may_fence(path) &&
 	    (lw_path_any_lane(path, LW_LANE_UP) || lw_path_any_lane(path, LW_LANE_CONNECTING)))
 		return;
 	while ((slice = TAILQ_FIRST(&path->retry)) != NULL) {
 		TAILQ_REMOVE(&path->retry, slice, link);
-		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, reason);
+		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, reason_of(slice, reason));
 	}
 	if (reason == LW_REASON_UNREACHABLE && lw_path_refresh(worker, path) != NULL)
 		lw_refresh_want(lw_path_refresh(worker, path)); /* it may be another one now */

@@ -10,6 +10,7 @@
 #define ATTEMPTS_MAX 3
 #define BACKOFF_MIN_MS 10
 #define BACKOFF_MAX_MS 1000
+#define FENCE_MS 400 /* with the grace of an abort before it less than the second that a cancel may take */
 
 uint32_t lw_lane_id(const struct lw_lane *lane)
 {
@@ -37,6 +38,8 @@ void lw_lane_up(struct lw_lane *lane)
 	lane->backoff_ms = 0;
 	lane->failures = 0;
 	lane->kill = false;
+	if (!lane->fenced)
+		lw_lane_fence_up(lane);
 	if (lane->ops->now != NULL)
 		lane->path->quick = lane;
 	lw_count(&lane->stats.connects, 1);
@@ -70,6 +73,26 @@ void lw_slice_done(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason 
 	lw_path_slice_end(lane->worker, lane->path, slice, lw_lane_id(lane), reason);
 }
 
+void lw_lane_fence(struct lw_lane *lane)
+{
+	if (!lane->fencing)
+		lane->fence_ms = lane->worker->now_ms + FENCE_MS;
+	lane->fencing = true;
+}
+
+void lw_lane_fence_up(struct lw_lane *lane)
+{
+	if (lane->fencing)
+		lw_path_unfenced(lane->worker, lane->path, lane);
+}
+
+/* Whether an aborted slice has to wait for the lane's next connection: before that is fenced the peer may still be
+ * about to store what it has read. */
+static bool needs_fence(const struct lw_lane *lane, const struct lw_slice *slice)
+{
+	return slice->op == LW_WRITE && slice->started && lane->fenced && lw_path_may_fence(lane->path);
+}
+
 void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 {
 	struct lw_worker *worker = lane->worker;
@@ -95,7 +118,12 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 	while ((slice = TAILQ_FIRST(&lane->inflight)) != NULL) {
 		struct lw_task *task = slice->task;
 
-		if ((task->flags & LW_TASK_ABORT) != 0) {
+		if ((task->flags & LW_TASK_ABORT) != 0 && needs_fence(lane, slice)) {
+			take_off(lane, slice);
+			slice->only = lane;
+			TAILQ_INSERT_TAIL(&path->retry, slice, link);
+			lw_lane_fence(lane);
+		} else if ((task->flags & LW_TASK_ABORT) != 0) {
 			lw_slice_done(lane, slice, task->reason);
 		} else if (path->dead == LW_REASON_NONE && slice->attempts < ATTEMPTS_MAX &&
 			   (slice->op == LW_READ || !slice->started || lane->fenced)) {
@@ -128,7 +156,7 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 				   : lane->backoff_ms * 2 < BACKOFF_MAX_MS ? lane->backoff_ms * 2
 									   : BACKOFF_MAX_MS;
 	lane->retry_at_ms = worker->now_ms + lane->backoff_ms;
-	if (!was_up || path->dead != LW_REASON_NONE)
+	if (!was_up || !lw_path_may_fence(path))
 		lw_path_lane_lost(worker, path, reason);
 	lw_path_activate(worker, path);
 }

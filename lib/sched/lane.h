@@ -83,9 +83,11 @@ struct lw_lane {
 	struct lw_watch_state watch;
 	uint32_t expire_at_ms; /* CONNECTING: fails then; UP: is cut then if kill is set */
 	bool kill;
-	bool fenced; /* set by the driver's lane_open: the peer ends this lane's older connections before it serves us
-		      */
-	bool dirty;  /* posted to since the last flush */
+	bool fenced;  /* set by the driver's lane_open: the peer ends this lane's older connections before it serves us
+		       */
+	bool fencing; /* WRITEs that were aborted wait for lw_lane_fence_up, until fence_ms at the latest */
+	uint32_t fence_ms;
+	bool dirty; /* posted to since the last flush */
 	LIST_ENTRY(lw_lane) dirty_link;
 	/* From here to own: also read by other threads, which may find the lane's successor. No pointer among it. */
 	_Atomic uint32_t state; /* enum lw_lane_state */
@@ -127,6 +129,10 @@ void lw_lane_show(struct lw_lane *lane, const char *text);
 
 /* What ops->probe found out: something answered, or nothing does. */
 void lw_lane_probed(struct lw_lane *lane, bool answered);
+
+/* A lane that its driver's lane_open set fenced: the peer has said that it is done with the older connections, and what
+ * was under way on them can't be stored any more. */
+void lw_lane_fence_up(struct lw_lane *lane);
 
 /* The lane is lost: calls ops->lane_close, then hands its slices on. Those of which no byte was sent and READs go to
  * another lane or connection. WRITEs that may have reached the peer wait for this lane's next connection, if that will

@@ -210,11 +210,12 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 					   : lw_path_choose(worker, path, slice->length, slice->task->priority, true);
 		if (lane == NULL)
 			return worked;
-		if (lw_lane_state(lane) != LW_LANE_UP || lane->credits == 0)
-			continue; /* it waits for this one */
+		if (lw_lane_state(lane) != LW_LANE_UP || lane->credits == 0 ||
+		    (lane->fencing && (slice->task->flags & LW_TASK_ABORT) != 0))
+			continue; /* it waits for this one, or its fence */
 		TAILQ_REMOVE(&path->retry, slice, link);
 		worked = true;
-		if ((slice->task->flags & LW_TASK_FAILED) != 0)
+		if ((slice->task->flags & (LW_TASK_FAILED | LW_TASK_ABORT)) != 0)
 			lw_path_slice_end(worker, path, slice, LW_LANE_NONE, slice->task->reason);
 		else if (slice->only != NULL && !lane->fenced)
 			lw_path_slice_end(worker, path, slice, LW_LANE_NONE, LW_REASON_RESET);
@@ -257,6 +258,8 @@ void lw_path_tick(struct lw_worker *worker, struct lw_path *path)
 			lw_lane_cut(lane);
 		else if (state == LW_LANE_DOWN && lw_before(lane->retry_at_ms, worker->now_ms))
 			lane->retry_at_ms = worker->now_ms; /* it must not become the future when the clock wraps */
+		if (lane->fencing && lw_before(lane->fence_ms, worker->now_ms))
+			lw_path_unfenced(worker, path, lane);
 	}
 	lw_path_watch(worker, path);
 	if (path->timed && lw_before(path->deadline_ms, worker->now_ms))
@@ -285,7 +288,7 @@ bool lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reaso
 		return true;
 	path->dead = reason;
 	lw_path_abort(worker, path, &everything);
-	if ((how == LW_RESET_GENTLY && path->inflight != 0) ||
+	if ((how == LW_RESET_GENTLY && path->held != 0) ||
 	    (how != LW_RESET_FORCE && lw_path_holds(path, 0, UINT64_MAX)))
 		return false;
 	for (uint32_t i = 0; i < path->lanes; i++) {

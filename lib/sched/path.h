@@ -114,8 +114,8 @@ enum lw_reset {
 /* Ends everything with reason and drops the lanes; the path is idle then. False: something is under way still; no new
  * work comes, and the call is to be made again later.
  *
- * A lane that is cut drops what the peer did not take yet, but not what it was just about to store: that can come after
- * the end of its task. So whoever can wait resets gently. */
+ * A lane that is cut drops what the peer did not take yet, but not what it was just about to store; only its next
+ * connection's fence tells that this is over. So whoever can wait resets gently. */
 bool lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason, enum lw_reset how);
 
 #endif

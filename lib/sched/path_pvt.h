@@ -155,5 +155,16 @@ uint32_t lw_path_good_way(const struct lw_path *path, const struct lw_lane *exce
 /* Cuts a lane because of what was aborted on it. The others are not to blame: it counts as no attempt of theirs. */
 void lw_lane_cut(struct lw_lane *lane);
 bool lw_lane_has_aborted(const struct lw_lane *lane);
+/* The lane's fence is up, or was waited for long enough: what was aborted and waited for it ends. */
+void lw_path_unfenced(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane);
+
+/* Whether lanes are still connected: of a segment that is closed, too, while WRITEs wait for their fence. */
+static inline bool lw_path_may_fence(const struct lw_path *path)
+{
+	return path->dead == LW_REASON_NONE || path->dead == LW_REASON_SEGMENT_CLOSED;
+}
+
+/* lane.c: aborted WRITEs begin to wait for the lane's fence. */
+void lw_lane_fence(struct lw_lane *lane);
 
 #endif

@@ -28,7 +28,7 @@
 #define HOT_NS 1000000     /* sockets are asked each pass for so long after they had something */
 #define SLEEP_BUSY_MS 2    /* longest sleep while something is under way */
 #define SLEEP_IDLE_MS 1000
-#define LOOKS_MAX 32           /* at lanes, in one millisecond */
+#define LOOKS_MAX 32                   /* at lanes, in one millisecond */
 #define SETTLE_NS UINT64_C(2000000000) /* how long the end waits for what can't be taken back */
 #define EAGER_PASSES 48                /* passes without work before the loop begins to pause */
 #define YIELD_EVERY 64                 /* passes without work between two sched_yield of an adaptive worker */

@@ -159,9 +159,11 @@ static bool greet(struct sim_lane *own)
 		lw_lane_down(own->lane, LW_REASON_RESTARTED);
 		return false;
 	}
-	if (own->lane->fenced)
-		fence(own);
 	own->greeted = true;
+	if (own->lane->fenced) {
+		fence(own);
+		lw_lane_fence_up(own->lane);
+	}
 	return true;
 }
 

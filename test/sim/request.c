@@ -206,7 +206,7 @@ static void check_waiting(const struct sim_request *request)
 	SIM_CHECK(!sim.segments[request->segment].dead || request->held != 0 || request->taken_ns == 0,
 		  "request %u.%u waits for a life of its peer that is over", request->batch, request->number);
 	if (request->canceled_ns != 0) {
-		SIM_CHECK(request->held != 0 || request->canceled_ns >= sim.last_pass_ns,
+		SIM_CHECK(request->held != 0 || request->cuts != 0 || request->canceled_ns >= sim.last_pass_ns,
 			  "request %u.%u was canceled, is on no lane, and does not end", request->batch,
 			  request->number);
 		SIM_CHECK(sim.now_ns <= request->canceled_ns + END_MS * SIM_MS + slack_ns,
