@@ -508,6 +508,12 @@ static void test_lw_config_load_mooncakes_variables_count_last(void **state)
 	assert_int_equal(lw_config_load(&config, NULL, NULL, 0), 0);
 	assert_int_equal(config.tcp_lanes, 4);
 	assert_int_equal(config.tcp_proto, 1);
+	/* Not 0, which is a setting of ours alone. */
+	assert_int_equal(setenv("MC_TCP_LANES_PER_PEER", "0", 1), 0);
+	assert_int_equal(lw_config_load(&config, NULL, NULL, 0), 0);
+	assert_int_equal(config.tcp_lanes, 7);
+	assert_int_equal(warnings, 1);
+	warnings = 0;
 	set_variable("tcp_lanes", "2");
 	assert_int_equal(lw_config_load(&config, NULL, NULL, 0), 0);
 	assert_int_equal(config.tcp_lanes, 2);
