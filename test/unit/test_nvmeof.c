@@ -11,6 +11,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,9 +38,9 @@ static struct {
 	uint32_t asked_count;
 	struct nvmeof_op *done[NVMEOF_DEPTH];
 	uint32_t done_count;
-	uint32_t recalls;
-	bool recallable; /* a recall is answered -ECANCELED */
-	bool obedient;   /* everything is answered at once */
+	_Atomic uint32_t recalls;
+	atomic_bool recallable; /* a recall is answered -ECANCELED */
+	atomic_bool obedient;   /* everything is answered at once */
 } script = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* With the lock. result: bytes that move, or a negative errno. */
