@@ -12,6 +12,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 lab=${LW_LAB_DIR:-$here/../../build/lab}
 mkdir -p "$lab"
 lab=$(cd "$lab" && pwd)
+exec 9>"$lab/lock" # one at a time: machines start side by side
+flock 9
 
 # Loaded in this order, with what they need.
 first_modules=(virtio_mmio virtio_rng 9pnet_virtio 9p virtio_console overlay)

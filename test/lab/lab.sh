@@ -31,7 +31,7 @@ shift $((OPTIND - 1))
 # Why no machine can be made here, or nothing.
 missing() {
 	local program
-	for program in qemu-system-x86_64 setpriv rdma; do
+	for program in qemu-system-x86_64 setpriv flock rdma; do
 		command -v "$program" >/dev/null || {
 			echo "there is no $program (./dev setup --lab installs what the lab needs)"
 			return
