@@ -167,27 +167,12 @@ bool shm_now(struct lw_lane *lane, uint8_t op, uint64_t local, uint64_t remote, 
 	return done; /* what is not allowed is told by the slice's end */
 }
 
-/* One of the foreground goes before bulk that was not begun. */
-static void overtake(struct lw_lane *lane, struct lw_slice *slice, const struct lw_slice *begun)
-{
-	struct lw_slice *at = TAILQ_PREV(slice, lw_slice_list, link);
-
-	if (slice->task->priority != LW_FOREGROUND || at == begun || at->task->priority != LW_BULK)
-		return;
-	while (at != begun && at->task->priority == LW_BULK)
-		at = TAILQ_PREV(at, lw_slice_list, link);
-	TAILQ_REMOVE(&lane->inflight, slice, link);
-	TAILQ_INSERT_AFTER(&lane->inflight, at, slice, link);
-}
-
 void shm_post(struct lw_lane *lane, struct lw_slice *slice)
 {
 	struct shm_lane *own = own_of(lane);
 
-	if (own->next != NULL) {
-		overtake(lane, slice, own->next);
+	if (own->next != NULL)
 		return;
-	}
 	own->next = slice;
 	own->copied = 0;
 	enqueue(own);
