@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A segment of one file beside fio's io_uring engine on the same file with the same block and depth, past the page cache,
-in interleaved rounds. LW_BENCH_FILE names a file or block device to use, whose contents are lost; else a file is made."""
+in interleaved rounds. LW_BENCH_FILE names a file or block device to use, of 512 MiB or more, whose contents are lost; else
+a file is made."""
 
 import json
 import os
@@ -10,7 +11,7 @@ import tempfile
 
 import bench
 
-FILE_BYTES = 512 << 20
+AREA = 512 << 20  # bytes of the file that both go through, again and again; ours through as much memory
 DEPTH = 16  # requests under way, on both sides
 OTHERS_BUSY = 0.1  # CPUs; more than that spoils a run
 
@@ -29,7 +30,7 @@ def engine(results, path, case, seconds):
     label, operation, block, _ = case
     command = [
         bench.program("lwbench"), "initiator", "--target", f"file:{path}", "--op", operation, "--block-size", block,
-        "--batch", "1", "--depth", str(DEPTH), "--duration", str(seconds), "--buffer-size", "64m",
+        "--batch", "1", "--depth", str(DEPTH), "--duration", str(seconds), "--buffer-size", str(AREA),
         "--set", "drivers=nvmeof", "--json", "-",
     ]  # fmt: skip
     row = json.loads(bench.run(command, seconds + 60))["results"][0]
@@ -43,7 +44,7 @@ def engine(results, path, case, seconds):
 def fio(results, path, case, seconds, name="fio", more=()):
     label, operation, _, block = case
     command = [
-        "fio", "--name=x", f"--filename={path}", f"--size={os.environ.get('LW_BENCH_SIZE', FILE_BYTES)}",
+        "fio", "--name=x", f"--filename={path}", f"--size={AREA}",
         "--ioengine=io_uring", "--direct=1", f"--rw={operation}", f"--bs={block}", f"--iodepth={DEPTH}",
         f"--runtime={max(1, round(seconds))}", "--time_based", "--output-format=json", *more,
     ]  # fmt: skip
@@ -68,7 +69,7 @@ def suite():
         path = given or os.path.join(folder, "file")
         if not given:
             with open(path, "wb") as file:  # written, not only allocated: else a read need not ask the device
-                for _ in range(FILE_BYTES >> 20):
+                for _ in range(AREA >> 20):
                     file.write(os.urandom(1 << 20))
                 os.fsync(file.fileno())
         for number in range(options.rounds):
