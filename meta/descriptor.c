@@ -14,9 +14,9 @@
 
 #include <lanewise/types.h>
 
-#include "meta/descriptor.h"
 #include "meta/descriptor_pvt.h"
 #include "meta/json.h"
+#include "meta/matrix.h"
 
 #define MAX_BUFFERS 1048576u
 
@@ -66,7 +66,7 @@ static const char *chosen_protocol(const char *joined, size_t *length)
 /* Writing -------------------------------------------------------------------------------------------------------------
  */
 
-static void put_string(FILE *to, const char *text, size_t length)
+void lw_desc_put_string(FILE *to, const char *text, size_t length)
 {
 	size_t i, plain = 0; /* from there on nothing needed an escape */
 
@@ -94,13 +94,18 @@ static void put_buffers(FILE *to, const struct lw_desc *desc, const char *protoc
 	for (i = 0; i < desc->buffer_count; i++) {
 		const struct lw_desc_buffer *buffer = &desc->buffers[i];
 
-		fprintf(to, "%s{\"addr\":%" PRIu64 ",\"length\":%" PRIu64 ",\"name\":", i == 0 ? "" : ",", buffer->addr,
+		fprintf(to, "%s{\"addr\":%" PRIu64 ",\"length\":%" PRIu64, i == 0 ? "" : ",", buffer->addr,
 			buffer->length);
-		put_string(to, buffer->name, strnlen(buffer->name, sizeof(buffer->name)));
+		if (desc->rdma.device_count != 0)
+			lw_desc_put_keys(to, desc, buffer, "lkey");
+		fputs(",\"name\":", to);
+		lw_desc_put_string(to, buffer->name, strnlen(buffer->name, sizeof(buffer->name)));
 		if (protocol_length > 0) {
 			fputs(",\"protocol\":", to);
-			put_string(to, protocol, protocol_length);
+			lw_desc_put_string(to, protocol, protocol_length);
 		}
+		if (desc->rdma.device_count != 0)
+			lw_desc_put_keys(to, desc, buffer, "rkey");
 		putc('}', to);
 	}
 }
@@ -114,9 +119,9 @@ static void put_shm(FILE *to, const struct lw_desc *desc, const char *comma)
 	for (i = 0; i < desc->buffer_count; i++)
 		fprintf(to, "%s%" PRIu64, i == 0 ? "" : ",", desc->buffers[i].grant);
 	fputs("],\"host\":", to);
-	put_string(to, shm->host, strlen(shm->host));
+	lw_desc_put_string(to, shm->host, strlen(shm->host));
 	fputs(",\"nonce\":", to);
-	put_string(to, shm->nonce, strlen(shm->nonce));
+	lw_desc_put_string(to, shm->nonce, strlen(shm->nonce));
 	fprintf(to, ",\"pid\":%" PRIu32 "}", shm->pid);
 }
 
@@ -180,7 +185,7 @@ static void put_protocol(FILE *to, const char *joined, bool several)
 	fputs(several ? "\"protocol\":[" : "\"protocol\":", to);
 	for (;; at += part + 1) {
 		part = strcspn(at, ",");
-		put_string(to, at, part);
+		lw_desc_put_string(to, at, part);
 		if (at[part] == '\0')
 			break;
 		putc(',', to);
@@ -216,11 +221,14 @@ int lw_desc_encode(const struct lw_desc *desc, char **text, size_t *length)
 	fputs("{\"buffers\":[", to);
 	put_buffers(to, desc, protocol, protocol_length);
 	fputs("],", to);
+	lw_desc_put_devices(to, desc);
 	put_ours(to, desc);
 	fputs("\"name\":", to);
-	put_string(to, desc->name, strnlen(desc->name, sizeof(desc->name)));
+	lw_desc_put_string(to, desc->name, strnlen(desc->name, sizeof(desc->name)));
 	putc(',', to);
+	lw_desc_put_matrix(to, desc);
 	put_protocol(to, desc->protocol, several);
+	lw_desc_put_server(to, desc);
 	fprintf(to, "\"tcp_data_port\":%u,\"tcp_proto_version\":%u,", desc->tcp_port, desc->tcp_version);
 	put_timestamp(to);
 	putc('}', to);
@@ -541,6 +549,8 @@ static int read_document(const cJSON *root, struct lw_desc *desc, const struct l
 		ret = read_buffers(root, ours, desc, why);
 	if (ret == 0)
 		ret = check_overlap(desc, why);
+	if (ret == 0)
+		ret = lw_desc_read_rdma(root, desc);
 	return ret;
 }
 
@@ -569,6 +579,7 @@ void lw_desc_free(struct lw_desc *desc)
 {
 	if (desc == NULL)
 		return;
+	lw_desc_drop_rdma(&desc->rdma);
 	free(desc->buffers);
 	lw_desc_free_files(desc->files, desc->file_count);
 	free(desc);

@@ -13,14 +13,21 @@
  *
  * A segment of files is {"buffers":[{"file_path","length","local_path_map":{server name: path}}],"name",
  * "protocol":"nvmeof"}: an operator's tool puts it into a metadata store, no engine. lw.access goes for it, too.
+ *
+ * With RDMA the protocol is "rdma" (peers of ours use tcp_data_port, too), and there are besides: "devices":[{"gid",
+ * "lid","name"}], "priority_matrix", "rdma_server_name" (where it is not the name), and in each buffer "lkey":[one a
+ * device] and "rkey":[the same]. A document whose RDMA part is wrong is read without that part.
  */
 #ifndef LW_META_DESCRIPTOR_H
 #define LW_META_DESCRIPTOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "meta/hostport.h"
+
+struct lw_matrix;
 
 struct lw_desc_buffer {
 	uint64_t addr;
@@ -28,6 +35,7 @@ struct lw_desc_buffer {
 	uint32_t access; /* enum lw_access; a document that does not say offers LW_ACCESS_REMOTE */
 	char name[64];   /* for tcp the engine's name, cut; else a location */
 	uint64_t grant;  /* lw_desc_grant; 0: none is told */
+	uint32_t key;    /* 1 + the position of its first RDMA key; 0: it has none */
 };
 
 /* The number of a buffer's slot in the engine, and which of the buffers that had it. slot is below 2^20. */
@@ -60,6 +68,29 @@ struct lw_desc_file {
 	struct lw_desc_mount *mounts;
 };
 
+/* An RDMA device of the engine. */
+struct lw_desc_device {
+	char name[64];
+	bool has_gid;
+	uint8_t gid[16];
+	uint16_t lid;
+};
+
+/* What a buffer is known as on one device; rkey 0: it can't be reached there. */
+struct lw_desc_key {
+	uint32_t lkey, rkey;
+};
+
+struct lw_desc_rdma {
+	char name[LW_NAME_MAX]; /* of the engine in NIC paths; empty: its name */
+	size_t device_count;    /* 0: no RDMA */
+	struct lw_desc_device *devices;
+	size_t key_count;
+	struct lw_desc_key *keys; /* of the buffers that have some, device_count each */
+	struct lw_matrix *matrix; /* which device is near which memory; NULL: not told */
+	char why[96];             /* a document that was read: what is wrong with this part */
+};
+
 #define LW_TCP_CHECKSUM 1u
 #define LW_TCP_AUTH 2u
 
@@ -75,6 +106,7 @@ struct lw_desc {
 	struct lw_addrs data; /* where the data port is, to be used side by side; none: where the engine's name is */
 	uint64_t incarnation; /* 0: not a Lanewise engine */
 	struct lw_desc_shm shm;
+	struct lw_desc_rdma rdma; /* owned by the descriptor */
 	size_t buffer_count;
 	struct lw_desc_buffer *buffers; /* as in the document (of several protocols: tcp's); owned by the descriptor */
 	size_t file_count;
@@ -98,5 +130,7 @@ int lw_desc_encode(const struct lw_desc *desc, char **text, size_t *length);
 int lw_desc_decode(const char *text, size_t length, struct lw_desc **out, char *why, size_t why_size);
 
 void lw_desc_free(struct lw_desc *desc);
+/* What a descriptor owns of RDMA, for one that was not read. */
+void lw_desc_drop_rdma(struct lw_desc_rdma *rdma);
 
 #endif

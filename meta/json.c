@@ -130,17 +130,22 @@ bool lw_json_integer(const cJSON *item, uint64_t min, uint64_t max, uint64_t *ou
 	return true;
 }
 
-int lw_json_incarnation(const cJSON *ours, uint64_t *out, const struct lw_why *why)
+int lw_json_life(const cJSON *ours, const char *key, uint64_t *out, const struct lw_why *why)
 {
-	const cJSON *item = lw_json_field(ours, "incarnation");
+	const cJSON *item = lw_json_field(ours, key);
 
 	if (item == NULL)
 		return 0;
 	if (!cJSON_IsString(item) || strlen(item->valuestring) != 16 ||
 	    strspn(item->valuestring, "0123456789abcdefABCDEF") != 16)
-		return lw_bad(why, "lw.incarnation is not a text of 16 hexadecimal digits");
+		return lw_bad(why, "lw.%s is not a text of 16 hexadecimal digits", key);
 	*out = strtoull(item->valuestring, NULL, 16);
 	return 0;
+}
+
+int lw_json_incarnation(const cJSON *ours, uint64_t *out, const struct lw_why *why)
+{
+	return lw_json_life(ours, "incarnation", out, why);
 }
 
 int lw_json_text(cJSON *json, char **out)

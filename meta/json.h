@@ -38,6 +38,8 @@ bool lw_json_integer(const struct cJSON *item, uint64_t min, uint64_t max, uint6
 /* The incarnation among what Lanewise adds to a document (its "lw", or NULL); *out stays if there is none. 0; -EPROTO.
  */
 int lw_json_incarnation(const struct cJSON *ours, uint64_t *out, const struct lw_why *why);
+/* The same of another key that names a life of an engine. */
+int lw_json_life(const struct cJSON *ours, const char *key, uint64_t *out, const struct lw_why *why);
 
 /* The document as text without blanks, which the caller frees with free(), whatever allocator the host gave cJSON.
  * Takes json over; NULL is one for which there was no memory. 0 and *out; -ENOMEM. */
