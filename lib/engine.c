@@ -160,6 +160,9 @@ static int serve(void *arg, int type, const char *body, size_t size, char **repl
 		return lw_notify_receive(engine, body, size, reply, reply_size);
 	if (type != LW_FRAME_PROBE && type != LW_FRAME_CONNECTION)
 		return -EPROTO;
+	for (size_t i = 0; i < lw_drivers_count && type == LW_FRAME_CONNECTION; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->serve != NULL)
+			return lw_drivers[i]->serve(engine->driver_context[i], body, size, reply, reply_size);
 	/* One of ours wants to know which life answers. */
 	if (type == LW_FRAME_PROBE && size == strlen(LW_PROBE_LIFE) && memcmp(body, LW_PROBE_LIFE, size) == 0)
 		snprintf(alive, sizeof(alive), "{\"lw\":{\"incarnation\":\"%016" PRIx64 "\"},\"status\":\"success\"}",
@@ -338,7 +341,10 @@ static int open_drivers(struct lw_engine *engine)
 		engine->driver_on[i] = ops->open(engine, &engine->driver_context[i], engine->driver_note[i],
 						 sizeof(engine->driver_note[i])) == 0;
 		if (!engine->driver_on[i])
-			lw_log(LW_LOG_WARNING, "driver %s is off: %s", ops->name, engine->driver_note[i]);
+			/* Nobody has asked for what is tried everywhere. */
+			lw_log(lw_config_source(&engine->config, "drivers") == LW_SOURCE_DEFAULT ? LW_LOG_INFO
+												 : LW_LOG_WARNING,
+			       "driver %s is off: %s", ops->name, engine->driver_note[i]);
 		else if (engine->driver_note[i][0] != '\0')
 			lw_log(LW_LOG_INFO, "driver %s: %s", ops->name, engine->driver_note[i]);
 	}

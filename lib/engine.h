@@ -65,6 +65,7 @@ struct lw_view {
 	struct lw_addrs data; /* where lanes connect to */
 	uint32_t rails;       /* the first of data, which the peer has named to be used side by side; 0: it named none,
 				 and data are tried one after the other */
+	struct lw_addrs rpc;  /* its handshake port */
 };
 
 struct lw_segment_slot {
@@ -87,6 +88,7 @@ struct lw_buffer_slot {
 	uint64_t addr;
 	uint64_t length;
 	char location[64];
+	bool entering; /* not on the map yet: drivers learn of it */
 	bool revoking; /* not offered any more; a worker did not confirm yet */
 	bool late;     /* and the call that asked for it has given up */
 };
@@ -148,6 +150,7 @@ struct lw_engine {
 	uint32_t buffers_free_count, buffers_free_room, buffers_room;
 	uint32_t live_buffers, live_segments, live_channels;
 	uint32_t revoking;         /* buffers that are */
+	uint32_t entering;         /* the same */
 	struct lw_area *areas;     /* of lw_mem_alloc, under the lock */
 	_Atomic uint64_t told[64]; /* incarnations of which a refused route was logged */
 

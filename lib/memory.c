@@ -25,6 +25,7 @@ void lw_memory_init(struct lw_engine *engine)
 	engine->buffers_free_count = 0;
 	engine->live_buffers = 0;
 	engine->revoking = 0;
+	engine->entering = 0;
 }
 
 void lw_memory_fini(struct lw_engine *engine)
@@ -115,6 +116,7 @@ static uint32_t take_buffer(struct lw_engine *engine, const struct lw_memory *me
 	slot->access = memory->access;
 	slot->addr = (uint64_t)(uintptr_t)memory->addr;
 	slot->length = memory->length;
+	slot->entering = false;
 	slot->revoking = false;
 	slot->late = false;
 	memset(slot->location, 0, sizeof(slot->location));
@@ -127,6 +129,7 @@ static uint32_t take_buffer(struct lw_engine *engine, const struct lw_memory *me
 static void give_buffer(struct lw_engine *engine, uint32_t index)
 {
 	engine->buffers[index].gen++;
+	engine->buffers[index].entering = false;
 	engine->buffers[index].revoking = false;
 	engine->buffers_free[engine->buffers_free_count++] = index;
 	engine->live_buffers--;
@@ -161,13 +164,15 @@ static int compare_ranges(const void *a, const void *b)
 	return left->addr < right->addr ? -1 : left->addr > right->addr;
 }
 
-/* Whether a worker has not let go yet of a range that is not in the map any more. Under the lock. */
+/* Whether a range that is not in the map holds some of these bytes: a worker has not let go of it yet, or drivers still
+ * learn of it. Under the lock. */
 static bool is_held(const struct lw_engine *engine, const struct lw_range *range)
 {
-	for (uint32_t i = 0; engine->revoking != 0 && i < engine->buffers_used; i++) {
+	for (uint32_t i = 0; engine->revoking + engine->entering != 0 && i < engine->buffers_used; i++) {
 		const struct lw_buffer_slot *slot = &engine->buffers[i];
 
-		if (slot->revoking && slot->addr < range->end && range->addr < slot->addr + slot->length)
+		if ((slot->revoking || slot->entering) && slot->addr < range->end &&
+		    range->addr < slot->addr + slot->length)
 			return true;
 	}
 	return false;
@@ -210,13 +215,6 @@ static int check_overlaps(struct lw_engine *engine, const struct lw_memory *list
 	return error;
 }
 
-/* Slot of the buffer that begins at addr, which is registered. Under the lock. */
-static uint32_t slot_at(struct lw_engine *engine, const void *addr)
-{
-	return lw_rangemap_find(atomic_load_explicit(&engine->memory, memory_order_relaxed), (uint64_t)(uintptr_t)addr)
-		->tag;
-}
-
 /* Tells the drivers that peers may reach the buffer, or may not any more. Under the lock. */
 static void offer(struct lw_engine *engine, uint32_t index)
 {
@@ -247,42 +245,121 @@ static int settle(struct lw_engine *engine, uint64_t end_ns, uint32_t timeout_ms
 	return 0;
 }
 
-/* Enters the buffers, all or none. */
-static int enter_buffers(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
+/* Tells the drivers that a buffer is not registered any more. Not under the lock. */
+static void detach(struct lw_engine *engine, uint32_t index)
 {
-	size_t done = 0;
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->detach != NULL)
+			lw_drivers[i]->detach(engine->driver_context[i], index);
+}
+
+/* Tells the drivers of a buffer that is to be registered. Not under the lock: it may take its time. */
+static int attach(struct lw_engine *engine, uint32_t index, const struct lw_memory *memory, size_t number)
+{
+	char why[200] = "";
 	int error;
 
-	pthread_mutex_lock(&engine->lock);
-	error = reserve_slots(engine, count);
+	for (size_t i = 0; i < lw_drivers_count; i++) {
+		if (!engine->driver_on[i] || lw_drivers[i]->attach == NULL)
+			continue;
+		error = lw_drivers[i]->attach(engine->driver_context[i], index, memory, why, sizeof(why));
+		if (error != 0) {
+			detach(engine, index);
+			return lw_fail(error, "buffer %zu: %zu bytes at %p: driver %s: %s", number, memory->length,
+				       memory->addr, lw_drivers[i]->name, why);
+		}
+	}
+	return 0;
+}
+
+/* Slots for the list, whose ranges are taken from now on though nobody can see them. Under the lock. */
+static int begin_entering(struct lw_engine *engine, const struct lw_memory *list, size_t count, uint32_t *slots)
+{
+	int error = reserve_slots(engine, count);
+
 	if (error == 0)
 		error = check_overlaps(engine, list, count);
-	for (; error == 0 && done < count; done++) {
-		uint32_t index = take_buffer(engine, &list[done]);
+	for (size_t i = 0; i < count && error == 0; i++) {
+		slots[i] = take_buffer(engine, &list[i]);
+		engine->buffers[slots[i]].entering = true;
+		engine->entering++;
+	}
+	return error;
+}
 
-		error = change_map(engine, index, true);
+/* Puts the slots on the map, all or none. Under the lock. */
+static int end_entering(struct lw_engine *engine, const struct lw_memory *list, size_t count, const uint32_t *slots)
+{
+	size_t done = 0;
+	int error = 0;
+
+	for (; error == 0 && done < count; done++) {
+		error = change_map(engine, slots[done], true);
 		if (error != 0) {
-			give_buffer(engine, index);
 			lw_fail(error, "buffer %zu: %zu bytes at %p could not be entered: out of memory", done,
 				list[done].length, list[done].addr);
 			break;
 		}
+		engine->buffers[slots[done]].entering = false;
+		engine->entering--;
 	}
+	/* Removing what was just added can only run out of memory; then the buffer stays, unoffered to nobody's harm.
+	 */
 	while (error != 0 && done > 0) {
-		uint32_t index = slot_at(engine, list[--done].addr);
-
-		/* Removing what was just added can only run out of memory; then the buffer stays, unoffered to nobody's
-		 * harm. */
-		if (change_map(engine, index, false) == 0)
-			give_buffer(engine, index);
+		if (change_map(engine, slots[--done], false) != 0)
+			continue;
+		engine->buffers[slots[done]].entering = true;
+		engine->entering++;
 	}
-	for (size_t i = 0; error == 0 && i < count; i++) {
-		uint32_t index = slot_at(engine, list[i].addr);
+	return error;
+}
 
-		ids[i] = lw_handle(engine->buffers[index].gen, engine->tag, index);
-		offer(engine, index);
+/* Gives back the slots that are not on the map. Under the lock. */
+static void drop_entering(struct lw_engine *engine, size_t count, const uint32_t *slots)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (!engine->buffers[slots[i]].entering)
+			continue;
+		engine->entering--;
+		give_buffer(engine, slots[i]);
+	}
+}
+
+/* Enters the buffers, all or none. */
+static int enter_buffers(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
+{
+	uint32_t *slots = malloc(count * sizeof(*slots));
+	size_t attached = 0;
+	int error;
+
+	if (slots == NULL)
+		return lw_fail(-ENOMEM, "no memory for the list of buffers");
+	pthread_mutex_lock(&engine->lock);
+	error = begin_entering(engine, list, count, slots);
+	pthread_mutex_unlock(&engine->lock);
+	if (error != 0)
+		goto out;
+	while (error == 0 && attached < count) {
+		error = attach(engine, slots[attached], &list[attached], attached);
+		attached += error == 0;
+	}
+	pthread_mutex_lock(&engine->lock);
+	if (error == 0)
+		error = end_entering(engine, list, count, slots);
+	for (size_t i = 0; error == 0 && i < count; i++) {
+		ids[i] = lw_handle(engine->buffers[slots[i]].gen, engine->tag, slots[i]);
+		offer(engine, slots[i]);
 	}
 	pthread_mutex_unlock(&engine->lock);
+	if (error == 0)
+		goto out;
+	while (attached > 0)
+		detach(engine, slots[--attached]);
+	pthread_mutex_lock(&engine->lock);
+	drop_entering(engine, count, slots);
+	pthread_mutex_unlock(&engine->lock);
+out:
+	free(slots);
 	return error;
 }
 
@@ -386,6 +463,31 @@ static int revoke_all(struct lw_engine *engine, struct revocation *revocation, u
 	}
 }
 
+/* The workers let go of the buffers, or did not in time. */
+static void give_revoked(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, bool released)
+{
+	pthread_mutex_lock(&engine->lock);
+	for (size_t i = 0; i < count; i++) {
+		uint32_t index = (uint32_t)ids[i] & LW_HANDLE_INDEX_MASK;
+
+		if (index >= engine->buffers_used || engine->buffers[index].gen != (uint32_t)(ids[i] >> 32) ||
+		    !engine->buffers[index].revoking)
+			continue;
+		engine->buffers[index].late = !released;
+		if (!released)
+			continue;
+		/* The handle is stale from now on; the range is held until the drivers have let go, too. */
+		engine->buffers[index].gen++;
+		pthread_mutex_unlock(&engine->lock);
+		detach(engine, index);
+		pthread_mutex_lock(&engine->lock);
+		engine->buffers[index].gen--;
+		engine->revoking--;
+		give_buffer(engine, index);
+	}
+	pthread_mutex_unlock(&engine->lock);
+}
+
 /* Takes the buffers out, each by itself; the first error. When it returns, nobody touches them, on -EBUSY excepted. */
 static int leave_buffers(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint64_t start_ns,
 			 uint32_t timeout_ms)
@@ -415,20 +517,7 @@ static int leave_buffers(struct lw_engine *engine, const lw_buffer_t *ids, size_
 	error = revoke_all(engine, revocation, start_ns, timeout_ms);
 	if (error == 0)
 		error = settle(engine, start_ns + (uint64_t)timeout_ms * 1000000, timeout_ms);
-	pthread_mutex_lock(&engine->lock);
-	for (size_t i = 0; i < count; i++) {
-		uint32_t index = (uint32_t)ids[i] & LW_HANDLE_INDEX_MASK;
-
-		if (index >= engine->buffers_used || engine->buffers[index].gen != (uint32_t)(ids[i] >> 32) ||
-		    !engine->buffers[index].revoking)
-			continue;
-		engine->buffers[index].late = error != 0;
-		if (error == 0) {
-			engine->revoking--;
-			give_buffer(engine, index);
-		}
-	}
-	pthread_mutex_unlock(&engine->lock);
+	give_revoked(engine, ids, count, error == 0);
 	drop_revocation(revocation);
 	return error != 0 ? error : first_error;
 }

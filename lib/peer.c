@@ -56,9 +56,12 @@ static int resolve(const char *name, const struct lw_hostport *hp, uint64_t star
 static int make_question(struct lw_engine *engine, char **body, size_t *size)
 {
 	struct lw_desc desc;
+	int error;
 
 	lw_segment_describe(engine, &desc);
-	return lw_desc_encode(&desc, body, size);
+	error = lw_desc_encode(&desc, body, size);
+	lw_desc_drop_rdma(&desc.rdma);
+	return error;
 }
 
 static int ask(struct lw_engine *engine, uint64_t start_ns, uint32_t timeout_ms, struct lw_peer *peer)

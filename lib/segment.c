@@ -129,41 +129,62 @@ void lw_segment_describe(struct lw_engine *engine, struct lw_desc *desc)
 			lw_drivers[i]->describe(engine->driver_context[i], desc);
 }
 
+/* The pieces of a range as peers are told of them: one, or as many as a driver cuts it into. Under the lock. */
+static int describe_range(struct lw_engine *engine, const struct lw_range *range, struct lw_desc *desc, size_t *room)
+{
+	uint64_t addr = range->addr;
+	int error = 0;
+
+	while (addr < range->end && error == 0) {
+		struct lw_desc_buffer *buffer;
+
+		if (desc->buffer_count == *room) {
+			buffer = realloc(desc->buffers, (*room * 2 + 1) * sizeof(*buffer));
+			if (buffer == NULL)
+				return -ENOMEM;
+			desc->buffers = buffer;
+			*room = *room * 2 + 1;
+		}
+		buffer = &desc->buffers[desc->buffer_count++];
+		*buffer = (struct lw_desc_buffer){.addr = addr,
+						  .length = range->end - addr,
+						  .access = range->access,
+						  .grant = lw_desc_grant(engine->buffers[range->tag].gen, range->tag)};
+		memcpy(buffer->name, engine->name, strnlen(engine->name, sizeof(buffer->name) - 1));
+		for (size_t i = 0; i < lw_drivers_count && error == 0; i++)
+			if (engine->driver_on[i] && lw_drivers[i]->piece != NULL)
+				error = lw_drivers[i]->piece(engine->driver_context[i], range->tag, desc, buffer);
+		addr += buffer->length;
+	}
+	return error;
+}
+
 int lw_segment_document(struct lw_engine *engine, char **json, size_t *size)
 {
 	struct lw_range *ranges = NULL;
 	struct lw_desc desc;
-	size_t count;
+	size_t count, room;
 	int error = -ENOMEM;
 
 	lw_segment_describe(engine, &desc);
 	pthread_mutex_lock(&engine->lock);
 	count = lw_rangemap_count(atomic_load(&engine->memory));
-	ranges = malloc((count + 1) * sizeof(*ranges));
-	desc.buffers = calloc(count + 1, sizeof(*desc.buffers));
-	if (ranges == NULL || desc.buffers == NULL)
-		count = 0;
-	else
+	room = count + 1;
+	ranges = malloc(room * sizeof(*ranges));
+	desc.buffers = malloc(room * sizeof(*desc.buffers));
+	if (ranges != NULL && desc.buffers != NULL) {
 		lw_rangemap_list(atomic_load(&engine->memory), ranges, count);
-	for (size_t i = 0; i < count; i++) {
-		struct lw_desc_buffer *buffer = &desc.buffers[desc.buffer_count];
-
-		if (ranges[i].access == LW_ACCESS_LOCAL)
-			continue;
-		buffer->addr = ranges[i].addr;
-		buffer->length = ranges[i].end - ranges[i].addr;
-		buffer->access = ranges[i].access;
-		buffer->grant = lw_desc_grant(engine->buffers[ranges[i].tag].gen, ranges[i].tag);
-		memcpy(buffer->name, engine->name, strnlen(engine->name, sizeof(buffer->name) - 1));
-		desc.buffer_count++;
+		error = 0;
 	}
+	for (size_t i = 0; i < count && error == 0; i++)
+		if (ranges[i].access != LW_ACCESS_LOCAL)
+			error = describe_range(engine, &ranges[i], &desc, &room);
 	pthread_mutex_unlock(&engine->lock);
-	if (ranges == NULL || desc.buffers == NULL)
-		goto out;
-	error = lw_desc_encode(&desc, json, size);
-out:
+	if (error == 0)
+		error = lw_desc_encode(&desc, json, size);
 	free(ranges);
 	free(desc.buffers);
+	lw_desc_drop_rdma(&desc.rdma);
 	return error;
 }
 
@@ -242,6 +263,7 @@ int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const 
 	view->tcp_options = desc->tcp_options;
 	view->incarnation = desc->incarnation;
 	view->tcp_version = desc->tcp_version;
+	view->rpc = *rpc;
 	set_data(view, desc, rpc);
 	free(ranges);
 	*out = view;

@@ -303,7 +303,8 @@ static int tcp_reach(void *context, const struct lw_desc *desc, void **peer, cha
 	uint8_t ours = tcp_options(tcp->engine);
 
 	*peer = NULL;
-	if (!speaks_tcp(desc->protocol)) {
+	/* One of ours that calls itself "rdma", for the reference's sake, has a data port besides. */
+	if (!speaks_tcp(desc->protocol) && (desc->incarnation == 0 || desc->tcp_port == 0)) {
 		snprintf(why, why_size, "does not speak tcp");
 		return -ENOTSUP;
 	}

@@ -14,6 +14,7 @@
 struct lw_buffer_slot;
 struct lw_engine;
 struct lw_lane;
+struct lw_memory;
 struct lw_slice;
 struct lw_view;
 struct lw_worker;
@@ -44,6 +45,8 @@ struct lw_driver_ops {
 	uint32_t lanes;     /* of one worker to one peer; 0: as the setting tcp_lanes says */
 	/* The ways to this peer. A worker's thread. May be NULL: there is one. */
 	struct lw_ways (*ways)(const void *context, const struct lw_view *view);
+	/* The same for drivers whose number depends on the peer. A worker's thread. May be NULL: as lanes says. */
+	uint32_t (*lanes_to)(const void *context, const struct lw_view *view);
 	/* Whether a peer like this one checks every range itself, says so when it refuses, and serves ranges over
 	 * several buffers: then it may be sent what it was not seen to offer. A worker's thread. May be NULL: it does
 	 * not. */
@@ -79,6 +82,18 @@ struct lw_driver_ops {
 	void (*withdraw)(void *context, uint32_t index);
 	/* engine->areas changed, which peers may map: under the engine's lock, before an area's memory goes. */
 	void (*areas)(void *context);
+	/* For drivers that have to know memory before it can move; both may be NULL. attach: 0, or a negative errno and
+	 * why: then nothing is registered. detach: nobody's bytes move there any more, or attach failed. The threads of
+	 * lw_memory_register and lw_memory_unregister, several at once; they may take their time (pages are pinned),
+	 * but wait for nobody. What was not detached ends with close. */
+	int (*attach)(void *context, uint32_t index, const struct lw_memory *memory, char *why, size_t why_size);
+	void (*detach)(void *context, uint32_t index);
+	/* What peers need to know of the buffer's bytes from buffer->addr on: fills in name and key, and shortens
+	 * length where the next piece begins, for which it is called again. Under the engine's lock. May be NULL. 0,
+	 * -ENOMEM. */
+	int (*piece)(void *context, uint32_t index, struct lw_desc *desc, struct lw_desc_buffer *buffer);
+	/* Answers a request of type LW_FRAME_CONNECTION; as lw_ctrl_opts.serve. The control thread. May be NULL. */
+	int (*serve)(void *context, const char *body, size_t size, char **reply, size_t *reply_size);
 	/* Waits, until end_ns at the latest, until no peer can still be inside a buffer that was withdrawn. 0, or
 	 * -EBUSY and who it is in why. The thread of lw_memory_unregister. */
 	int (*settle)(void *context, uint64_t end_ns, char *why, size_t why_size);
