@@ -39,7 +39,10 @@ static struct lw_ways find_ways(struct lw_worker *worker, struct lw_path *path, 
 
 static void take_lanes(struct lw_worker *worker, struct lw_path *path, const struct lw_view *view)
 {
-	uint32_t driver = route_of(path, view)->driver, want = lw_drivers[driver]->lanes;
+	uint32_t driver = route_of(path, view)->driver;
+	const struct lw_driver_ops *ops = lw_drivers[driver];
+	uint32_t want =
+		ops->lanes_to != NULL ? ops->lanes_to(worker->engine->driver_context[driver], view) : ops->lanes;
 	struct lw_ways ways = find_ways(worker, path, view, driver);
 
 	if (want == 0)

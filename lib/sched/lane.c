@@ -173,6 +173,17 @@ void lw_lane_show(struct lw_lane *lane, const char *shown)
 	}
 }
 
+void lw_lane_over(struct lw_lane *lane)
+{
+	struct lw_slice *slice;
+
+	lw_lane_fence_up(lane);
+	TAILQ_FOREACH(slice, &lane->path->retry, link)
+	if (slice->only == lane)
+		slice->only = NULL;
+	lw_path_activate(lane->worker, lane->path);
+}
+
 struct lw_lane *lw_lane_serve(struct lw_worker *worker, uint32_t driver, const char *peer)
 {
 	struct lw_lane *lane = lw_worker_lane_take(worker, driver);

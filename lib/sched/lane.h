@@ -140,6 +140,10 @@ void lw_lane_fence_up(struct lw_lane *lane);
  * application does next. */
 void lw_lane_down(struct lw_lane *lane, enum lw_reason reason);
 
+/* Nothing of what the lane carried before it went down can arrive any more: the WRITEs that wait for its next
+ * connection may go elsewhere. */
+void lw_lane_over(struct lw_lane *lane);
+
 /* A slice of the lane ended, well (LW_REASON_NONE) or not. The slice is gone afterwards. */
 void lw_slice_done(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason reason);
 

@@ -65,6 +65,16 @@ void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io)
 		worker->ios--;
 }
 
+int lw_worker_waker_add(struct lw_worker *worker, struct lw_io *io)
+{
+	return io_control(worker, EPOLL_CTL_ADD, io, EPOLLIN);
+}
+
+void lw_worker_waker_del(struct lw_worker *worker, struct lw_io *io)
+{
+	io_control(worker, EPOLL_CTL_DEL, io, 0);
+}
+
 static size_t lane_bytes(const struct lw_engine *engine)
 {
 	size_t own = 0;

@@ -142,6 +142,11 @@ int lw_worker_call(struct lw_worker *worker, void (*fn)(struct lw_worker *worker
 int lw_worker_io_add(struct lw_worker *worker, struct lw_io *io, uint32_t events);
 void lw_worker_io_del(struct lw_worker *worker, struct lw_io *io);
 
+/* The same for a descriptor that only ends the worker's sleep: awake it is not asked. Before the thread starts, and
+ * after it ended. */
+int lw_worker_waker_add(struct lw_worker *worker, struct lw_io *io);
+void lw_worker_waker_del(struct lw_worker *worker, struct lw_io *io);
+
 /* Internal to lib/sched: publishes what was counted. */
 void lw_worker_tally_flush(struct lw_worker *worker);
 
