@@ -2,12 +2,14 @@
 /* The table of drivers: all there are, in order of preference. */
 #include "drivers/null/null.h"
 #include "drivers/nvmeof/nvmeof.h"
+#include "drivers/rdma/rdma.h"
 #include "drivers/shm/shm.h"
 #include "drivers/tcp/tcp.h"
 #include "lib/sched/driver.h"
 
 const struct lw_driver_ops *const lw_drivers[] = {
 	&lw_shm_ops,
+	&lw_rdma_ops,
 	&lw_tcp_ops,
 	&lw_nvmeof_ops,
 	&lw_null_ops,

@@ -37,7 +37,7 @@ enum lw_poll_mode {
 	X(S, store_token, "", 0, 255, "", "bearer token for an HTTP store that asks for one; never shown")             \
 	X(T, address, "", 0, 63, "",                                                                                   \
 	  "address of this host that an engine without a name announces and listens on; empty: chosen")                \
-	X(T, drivers, "shm,tcp,nvmeof,null", 0, 255, "", "drivers that may be used, separated by commas")              \
+	X(T, drivers, "shm,rdma,tcp,nvmeof,null", 0, 255, "", "drivers that may be used, separated by commas")         \
 	X(N, workers, "1", 1, 64, "threads", "worker threads; no effect with poll = caller")                           \
 	X(T, cpus, "", 0, 255, "", "CPUs for the workers, as 0-3,8; empty: chosen among those the process may use")    \
 	X(E, poll, "adaptive", 0, 0, "busy|adaptive|caller",                                                           \
@@ -97,6 +97,25 @@ enum lw_poll_mode {
 	X(S, tcp_secret, "", 0, 255, "",                                                                               \
 	  "data connections prove that both sides know it (HMAC-SHA256); peers without it are refused; never shown")   \
 	X(N, tcp_proto, "2", 1, 2, "version", "highest framing version spoken to peers; 1 leaves writes unconfirmed")  \
+	X(T, rdma_devices, "", 0, 255, "", "RDMA devices that may be used, separated by commas; empty: all")           \
+	X(N, rdma_port, "1", 1, 255, "port", "port of each RDMA device")                                               \
+	X(N, rdma_gid_index, "256", 0, 256, "index", "GID of the port that queue pairs use; 256: the best is chosen")  \
+	X(N, rdma_qps, "2", 1, 8, "queue pairs",                                                                       \
+	  "queue pairs of one worker between a device and a peer's; the peer's number has to be the same")             \
+	X(N, rdma_wr, "256", 16, 16384, "requests", "work requests under way on one queue pair")                       \
+	X(N, rdma_inline_bytes, "64", 0, 1024, "bytes", "WRITEs up to this size go to the device with their request")  \
+	X(N, rdma_mtu, "4096", 256, 4096, "bytes", "longest packet; a power of two; the port may allow less")          \
+	X(N, rdma_timeout, "14", 1, 31, "exponent",                                                                    \
+	  "a packet is sent again when no acknowledgement came for 4.096 us * 2^this")                                 \
+	X(N, rdma_retries, "6", 0, 7, "times", "that often; 7 means for ever with some devices")                       \
+	X(N, rdma_pkey_index, "0", 0, 65535, "index", "partition key of the port that queue pairs use")                \
+	X(N, rdma_traffic_class, "0", 0, 255, "class", "traffic class (DSCP and ECN) of RoCE packets")                 \
+	X(N, rdma_sl, "0", 0, 15, "level", "service level of InfiniBand packets")                                      \
+	X(N, rdma_max_mr_bytes, "1099511627776", 4096, 1099511627776, "bytes",                                         \
+	  "longest memory region; a longer buffer becomes several; the device may allow less")                         \
+	X(N, rdma_max_endpoints, "4096", 16, 65536, "connections",                                                     \
+	  "connections between devices of ours and of peers; more take the places of those that nobody here uses")     \
+	X(B, rdma_relaxed_ordering, "on", 0, 0, "", "let PCIe write registered memory out of order, where it can")     \
 	X(B, shm_peers, "on", 0, 0, "",                                                                                \
 	  "other engines of this host are reached through their memory instead of sockets, where the kernel allows "   \
 	  "it")                                                                                                        \
@@ -119,7 +138,7 @@ struct lw_config {
 #define X(kind, name, def, min, max, unit, help) LW_FIELD_##kind(name)
 	LW_CONFIG_KEYS(X)
 #undef X
-	uint8_t source[64]; /* enum lw_config_source, by position in the table */
+	uint8_t source[96]; /* enum lw_config_source, by position in the table */
 };
 
 /* Fills *config: defaults, then the file, then the environment (LW_<NAME>), then the settings of the code. A wrong

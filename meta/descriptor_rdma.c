@@ -184,9 +184,6 @@ static int read_all_keys(const cJSON *root, struct lw_desc *desc, const struct l
 				continue;
 			found = true;
 			buffer->key = first;
-			/* Without keys it is the peer's local side alone. */
-			if (first == 0 && strcmp(desc->protocol, "rdma") == 0)
-				buffer->access = LW_ACCESS_LOCAL;
 		}
 		if (!found)
 			return lw_bad(why, "buffers lists rdma's in another order than the other protocol's");
@@ -224,6 +221,10 @@ int lw_desc_read_rdma(const cJSON *root, struct lw_desc *desc)
 	if (ret == 0 && cJSON_IsObject(matrix) && lw_matrix_read(matrix, &rdma->matrix, NULL, 0) == -ENOMEM)
 		ret = -ENOMEM;
 
+	/* Without keys a buffer is the peer's local side alone. */
+	for (size_t i = 0; i < desc->buffer_count && ret == 0 && strcmp(desc->protocol, "rdma") == 0; i++)
+		if (desc->buffers[i].key == 0)
+			desc->buffers[i].access = LW_ACCESS_LOCAL;
 	if (ret == -EPROTO) {
 		char said[sizeof(rdma->why)];
 

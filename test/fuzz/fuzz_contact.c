@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two small documents from outside: contacts, which stores hold, and notes, which peers send. Whatever comes in,
- * what is accepted keeps the reader's promises, and written and read again it is the same. The input is the document.
+/* The small documents from outside: contacts, which stores hold, notes, and what joins queue pairs, which peers send.
+ * Whatever comes in, what is accepted keeps the reader's promises, and written and read again it is the same. The input
+ * is the document.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 
 #include "fuzz/input.h"
 #include "meta/contact.h"
+#include "meta/handshake.h"
 #include "meta/note.h"
 
 #define HEAD 16
@@ -60,8 +62,30 @@ static void try_note(const char *data, size_t size)
 	free((char *)first - HEAD);
 }
 
+static void try_handshake(const char *data, size_t size)
+{
+	struct lw_handshake first, second;
+	char *text = NULL, why[200];
+	int ret;
+
+	memset(why, 'x', sizeof(why));
+	ret = lw_handshake_decode(data, size, &first, why, sizeof(why));
+	if (ret != 0) {
+		FUZZ_CHECK(ret == -EPROTO, "error %d", ret);
+		FUZZ_CHECK(memchr(why, '\0', sizeof(why)) != NULL && why[0] != '\0', "no reason");
+		return;
+	}
+	FUZZ_CHECK(first.qp_count <= LW_HANDSHAKE_QPS, "%u queue pairs", first.qp_count);
+	FUZZ_CHECK(lw_handshake_encode(&first, &text) == 0, "can't be written");
+	ret = lw_handshake_decode(text, strlen(text), &second, why, sizeof(why));
+	FUZZ_CHECK(ret == 0, "what was written is refused: %s: %s", why, text);
+	FUZZ_CHECK(memcmp(&first, &second, sizeof(first)) == 0, "another handshake: %s", text);
+	free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	try_handshake((const char *)data, size);
 	try_contact((const char *)data, size);
 	try_note((const char *)data, size);
 	return 0;

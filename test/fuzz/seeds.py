@@ -441,6 +441,17 @@ def descriptors():
         fields.update(changes)
         return json.dumps({key: value for key, value in fields.items() if value is not None}, separators=(",", ":"))
 
+    gid = "00:00:00:00:00:00:00:00:00:00:ff:ff:0a:00:00:05"
+    keys = [
+        {"addr": 4096, "length": 4096, "lkey": [1, 2], "name": "cpu:0", "rkey": [3, 4]},
+        {"addr": 8192, "length": 1, "lkey": [5, 6], "name": "*", "rkey": []},
+    ]
+    rdma = {
+        "protocol": "rdma",
+        "devices": [{"gid": gid, "lid": 0, "name": name} for name in ("mlx5_0", "mlx5_1")],
+        "priority_matrix": {"cpu:0": [["mlx5_0"], ["mlx5_1"]]},
+        "rdma_server_name": "10.0.0.5:12001",
+    }
     several = [{"addr": 4096, "length": 1, "name": "cpu:0", "protocol": p} for p in ("rdma", "tcp")]
     seeds = {
         "plain": document(),
@@ -463,6 +474,12 @@ def descriptors():
         "files_odd_map": document(
             protocol="nvmeof", buffers=[{"file_path": "/a", "length": 1, "local_path_map": {"": "", "a": 5}}]
         ),
+        "rdma": document(buffers=keys, **rdma),
+        "rdma_and_tcp": document(
+            **rdma | {"protocol": ["rdma", "tcp"]},
+            buffers=[keys[0] | {"protocol": p} for p in ("tcp", "rdma")],
+        ),
+        "rdma_without_devices": document(buffers=keys, protocol="rdma"),
         "empty": document(buffers=[]),
         "odd_names": document(
             name='a "quoted" \\ name \u00e9', buffers=[{"addr": 1, "length": 1, "name": "\u20ac" * 40}]
@@ -484,6 +501,22 @@ def descriptors():
     }
     for name, data in seeds.items():
         write("descriptor", name, data.encode())
+
+
+def handshakes():
+    fields = {
+        "local_gid": "00:00:00:00:00:00:00:00:00:00:ff:ff:0a:00:00:05",
+        "local_lid": 0,
+        "local_nic_path": "10.0.0.5:15001@mlx5_0",
+        "payload": "",
+        "peer_nic_path": "10.0.0.6:15002@mlx5_1",
+        "qp_num": [312, 313],
+        "ready_ack": False,
+        "reply_msg": "",
+    }
+    ours = {"for": "0123456789abcdef", "incarnation": "fedcba9876543210", "over": True}
+    for name, changes in (("plain", {}), ("ours", {"lw": ours}), ("refusal", {"qp_num": [], "reply_msg": "no"})):
+        write("contact", "handshake_" + name, json.dumps(fields | changes, separators=(",", ":")).encode())
 
 
 def hostports():
@@ -612,6 +645,7 @@ if __name__ == "__main__":
     tcp_initiator()
     frames()
     descriptors()
+    handshakes()
     hostports()
     matrices()
     settings()

@@ -162,6 +162,7 @@ static void test_decode_wrong_part_is_left_out(void **state)
 		assert_int_equal(desc->rdma.device_count, 0);
 		assert_null(desc->rdma.keys);
 		assert_int_equal(desc->buffers[0].key, 0);
+		assert_int_equal(desc->buffers[0].access, LW_ACCESS_REMOTE);
 		if (strstr(desc->rdma.why, wrong[i].why) == NULL)
 			fail_msg("%s: \"%s\" does not name %s", text, desc->rdma.why, wrong[i].why);
 		lw_desc_free(desc);

@@ -138,13 +138,13 @@ static void test_lw_config_load_foreign_names_that_nobody_knows_are_warned_of(vo
 	unsetenv("MC_A_NAME_THAT_IS_LONGER_THAN_ANY_NAME_OF_A_VARIABLE_EVER_WAS_OR_WILL_BE_ANYWHERE");
 	unsetenv("LW_A_NAME_THAT_IS_LONGER_THAN_ANY_NAME_OF_A_VARIABLE_EVER_WAS_OR_WILL_BE_ANYWHERE");
 	unsetenv("LW_A_NAME_THAT_IS_NOT_SO_LONG_AS_THAT_ONE");
-	setenv("MC_GID_INDEX", "x", 1);
+	setenv("MC_RETRY_CNT", "x", 1);
 	setenv("MC_HIP_SOMETHING", "x", 1);
 	setenv("MCX", "x", 1);
 	load(&config);
 	assert_int_equal(warnings, 0);
 	assert_int_equal(debugs, 2);
-	unsetenv("MC_GID_INDEX");
+	unsetenv("MC_RETRY_CNT");
 	unsetenv("MC_HIP_SOMETHING");
 	unsetenv("MCX");
 }
