@@ -20,6 +20,7 @@
 #include "lib/config.h"
 
 #define LINES 64
+#define SETTINGS_MAX 128 /* the compiler says if there are more */
 #define TRIED 256
 #define UNTOUCHED 0x5a
 #define SECRET_LEAST 6 /* shorter ones stand in texts by chance */
@@ -199,8 +200,8 @@ static char *show(const struct lw_config *config)
 
 static void check_again(const struct lw_config *config)
 {
-	static char number[64][24];
-	struct lw_setting settings[64];
+	static char number[SETTINGS_MAX][24];
+	struct lw_setting settings[SETTINGS_MAX];
 	struct lw_config second;
 	size_t count = 0;
 	char *text;
