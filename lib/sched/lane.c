@@ -75,9 +75,11 @@ void lw_slice_done(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason 
 
 void lw_lane_fence(struct lw_lane *lane)
 {
-	if (!lane->fencing)
-		lane->fence_ms = lane->worker->now_ms + FENCE_MS;
+	if (lane->fencing)
+		return;
 	lane->fencing = true;
+	lane->fence_ms = lane->worker->now_ms + FENCE_MS;
+	lane->fence_tries = 0;
 }
 
 void lw_lane_fence_up(struct lw_lane *lane)
@@ -115,6 +117,8 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 	}
 	if (reason == LW_REASON_RESTARTED)
 		path->dead = reason;
+	if (lane->fencing && ++lane->fence_tries == ATTEMPTS_MAX)
+		lw_path_unfenced(worker, path, lane);
 	while ((slice = TAILQ_FIRST(&lane->inflight)) != NULL) {
 		struct lw_task *task = slice->task;
 

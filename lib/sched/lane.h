@@ -87,7 +87,8 @@ struct lw_lane {
 		       */
 	bool fencing; /* WRITEs that were aborted wait for lw_lane_fence_up, until fence_ms at the latest */
 	uint32_t fence_ms;
-	bool dirty; /* posted to since the last flush */
+	uint32_t fence_tries; /* connections that went down meanwhile */
+	bool dirty;           /* posted to since the last flush */
 	LIST_ENTRY(lw_lane) dirty_link;
 	/* From here to own: also read by other threads, which may find the lane's successor. No pointer among it. */
 	_Atomic uint32_t state; /* enum lw_lane_state */
