@@ -630,12 +630,16 @@ void tcp_lanes_tick(struct tcp_worker *worker)
 	struct tcp_sock *sock, *next;
 
 	for (sock = LIST_FIRST(&worker->open); idle_ms != 0 && sock != NULL; sock = next) {
-		struct lw_lane *lane = lane_of(sock);
-		struct tcp_lane *own = own_of(lane);
+		struct lw_lane *lane;
+		struct tcp_lane *own;
 		uint64_t calls;
 
 		next = LIST_NEXT(sock, open_link);
-		if (sock->work != work || lw_lane_state(lane) != LW_LANE_UP)
+		if (sock->work != work) /* a served connection's, or a probe's */
+			continue;
+		lane = lane_of(sock);
+		own = own_of(lane);
+		if (lw_lane_state(lane) != LW_LANE_UP)
 			continue;
 		calls = atomic_load_explicit(&lane->stats.calls, memory_order_relaxed);
 		if (calls != own->calls || !TAILQ_EMPTY(&lane->inflight)) {
