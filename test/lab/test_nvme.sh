@@ -7,7 +7,7 @@ set -euo pipefail
 source test/lab/expect.sh
 
 # shellcheck disable=SC2016
-expect targets 0 'set -e
+expect targets 0 -t 440 'set -e
 	source test/lab/nvme.sh
 	nvme_load
 	nvme_subsystem nqn.lab:two "$(nvme_memory_file first 32M)" "$(nvme_memory_file second 16M)"
