@@ -103,7 +103,7 @@ function(lw_library name)
 	lw_glob(sources ${ARGN})
 	add_library(${name}_core STATIC ${sources})
 	target_include_directories(${name}_core PUBLIC ${CMAKE_SOURCE_DIR})
-	target_link_libraries(${name}_core PUBLIC lw_flags lw_dpdk PkgConfig::CJSON PkgConfig::URING Threads::Threads)
+	target_link_libraries(${name}_core PUBLIC lw_flags lw_dpdk PkgConfig::CJSON lw_uring Threads::Threads)
 
 	if(LW_LTO AND CMAKE_C_COMPILER_ID STREQUAL "GNU") # fat objects: what is linked without it, tests, links as fast as ever
 		target_compile_options(${name}_core PRIVATE -flto -ffat-lto-objects)
@@ -114,7 +114,7 @@ function(lw_library name)
 	set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
 	                      LINK_DEPENDS ${map} LINKER_LANGUAGE C)
 	target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR}/lib/include)
-	target_link_libraries(${name} PRIVATE lw_flags lw_dpdk PkgConfig::CJSON PkgConfig::URING Threads::Threads)
+	target_link_libraries(${name} PRIVATE lw_flags lw_dpdk PkgConfig::CJSON lw_uring Threads::Threads)
 	target_link_options(${name} PRIVATE -Wl,--version-script=${map} -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,-z,now
 	                    -Wl,-z,relro)
 	lw_lto(${name})

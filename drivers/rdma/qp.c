@@ -38,7 +38,7 @@ static void open_domain(struct rdma_qp *qp)
 
 static int open_cq(struct rdma_qp *qp, struct ibv_comp_channel *channel)
 {
-	struct ibv_cq_init_attr_ex attr = {.cqe = qp->depth,
+	struct ibv_cq_init_attr_ex attr = {.cqe = qp->device->max_wr,
 					   .cq_context = qp,
 					   .channel = channel,
 					   .wc_flags = IBV_WC_STANDARD_FLAGS,
@@ -50,7 +50,8 @@ static int open_cq(struct rdma_qp *qp, struct ibv_comp_channel *channel)
 	if (qp->td != NULL)
 		cq = ibv_create_cq_ex(qp->device->context, &attr);
 	qp->cq = cq != NULL ? ibv_cq_ex_to_cq(cq)
-			    : qp->device->rdma->verbs->create_cq(qp->device->context, (int)qp->depth, qp, channel, 0);
+			    : qp->device->rdma->verbs->create_cq(qp->device->context, (int)qp->device->max_wr, qp,
+								 channel, 0);
 	return qp->cq != NULL ? 0 : errno_or(ENOMEM);
 }
 
@@ -88,7 +89,7 @@ static bool create_plain(struct rdma_qp *qp, const struct ibv_qp_cap *cap)
 static int create(struct rdma_qp *qp)
 {
 	uint64_t wanted = qp->device->rdma->engine->config.rdma_inline_bytes;
-	struct ibv_qp_cap cap = {.max_send_wr = qp->depth,
+	struct ibv_qp_cap cap = {.max_send_wr = qp->device->max_wr,
 				 .max_recv_wr = 1,
 				 .max_send_sge = qp->device->max_sge,
 				 .max_recv_sge = 1,
@@ -125,7 +126,7 @@ int rdma_qp_open(struct rdma_qp *qp, struct rdma_device *device, struct ibv_comp
 {
 	int error;
 
-	*qp = (struct rdma_qp){.device = device, .depth = device->max_wr};
+	*qp = (struct rdma_qp){.device = device, .depth = device->max_wr - 1};
 	errno = 0;
 	open_domain(qp);
 	error = open_cq(qp, channel);

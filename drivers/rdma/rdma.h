@@ -64,7 +64,7 @@ struct rdma_qp {
 	struct ibv_qp *qp;    /* NULL: it is destroyed */
 	struct ibv_qp_ex *ex; /* the same, where requests can be built in the provider's queue; else NULL */
 	uint32_t number;      /* as peers know it */
-	uint32_t depth;       /* requests that fit */
+	uint32_t depth;       /* requests that a lane may have under way; one more is for a probe */
 	uint32_t inline_bytes;
 	_Atomic uint32_t broken; /* it is in the error state, or about to be: by the control thread, for the worker */
 	void *user;              /* the worker's: the lane that has it */

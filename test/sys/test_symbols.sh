@@ -16,4 +16,8 @@ if readelf -d "$library" | grep NEEDED | grep -q librte_; then
 	echo "DPDK is linked as a shared library"
 	exit 1
 fi
+if readelf -d "$library" | grep NEEDED | grep 'uring\|ibverbs\|rdmacm\|hwloc\|curl\|hiredis\|sodium\|isal\|cuda'; then
+	echo "what may be missing where the library runs is opened at run time, or linked into it"
+	exit 1
+fi
 echo "$(echo "$marked" | wc -l) functions exported"
