@@ -153,7 +153,8 @@ static bool greet(struct sim_lane *own)
 	if (own->greeted)
 		return true;
 	if (own->life != own->peer->life && own->peer->index != SIM_SELF && own->life != 0) {
-		for (uint32_t i = 1; i < SIM_SEGMENTS; i++)
+		/* Of several ways one may lead to somebody else. */
+		for (uint32_t i = 1; i < SIM_SEGMENTS && own->peer->ways == 1; i++)
 			if (sim.segments[i].peer == own->peer->index && sim.segments[i].life == own->life)
 				sim.segments[i].dead = true;
 		lw_lane_down(own->lane, LW_REASON_RESTARTED);
@@ -167,8 +168,15 @@ static bool greet(struct sim_lane *own)
 	return true;
 }
 
+bool sim_way_is_dead(const struct sim_peer *peer, uint32_t way)
+{
+	return (peer->dead_ways >> way & 1) != 0;
+}
+
 static bool is_stalled(const struct sim_lane *own)
 {
+	if (sim_is_tcp(own) && sim_way_is_dead(own->peer, own->lane->way))
+		return true;
 	return sim.now_ns < own->peer->stalled_until || (sim.now_ns < own->stalled_until && !sim.healing);
 }
 
@@ -193,6 +201,7 @@ static void move(struct sim_lane *own)
 		if (here != 0) {
 			sim_request_touch(hold->request, hold->local + hold->moved, hold->remote + hold->moved, here);
 			hold->moved += here;
+			own->moved += here;
 			budget -= here;
 			if (hold->moved == hold->length)
 				hold->confirm_ns =
@@ -227,10 +236,25 @@ void sim_line_send(struct sim_lane *own)
 	}
 }
 
+/* False: the lane is another one now. */
+static bool answer_probe(struct sim_lane *own)
+{
+	uint64_t token = own->token;
+	bool dead = sim_way_is_dead(own->peer, own->probe_way);
+
+	if (!own->probing || sim.now_ns < own->probe_ns || (dead && own->peer->alive))
+		return true;
+	own->probing = false;
+	lw_lane_probed(own->lane, own->peer->alive);
+	return own->token == token && own->line == SIM_CONNECTED;
+}
+
 void sim_line_look(struct sim_lane *own)
 {
+	if (!answer_probe(own))
+		return;
 	if (own->line == SIM_DIALLING) {
-		if (sim.now_ns < own->at_ns)
+		if (sim.now_ns < own->at_ns || sim_way_is_dead(own->peer, own->lane->way))
 			return;
 		if (own->refused || !own->peer->alive) {
 			lw_lane_down(own->lane, LW_REASON_UNREACHABLE);
@@ -331,6 +355,7 @@ void sim_line_close(struct sim_lane *own)
 		if (own->peer->alive)
 			make_ghost(own, hold);
 	}
+	SIM_CHECK(!own->probing, "a lane is closed and its probe goes on");
 	own->count = 0;
 	own->line = SIM_SHUT;
 	for (uint32_t i = 0; i < sim_lane_count; i++)

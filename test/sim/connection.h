@@ -41,6 +41,10 @@ struct sim_lane {
 	bool refused;
 	bool greeted;
 	bool broken;
+	uint64_t moved; /* either direction, since it was opened */
+	bool probing;
+	uint32_t probe_way;
+	uint64_t probe_ns; /* it is answered then */
 	uint32_t count;
 	struct sim_hold hold[SIM_CREDITS];
 };
@@ -70,6 +74,8 @@ void sim_line_send(struct sim_lane *own);
 bool sim_line_give(struct sim_lane *own, const struct lw_slice *slice);
 /* What happens to the connection in this pass. The lane may be another path's afterwards. */
 void sim_line_look(struct sim_lane *own);
+/* Whether nothing passes by the way. */
+bool sim_way_is_dead(const struct sim_peer *peer, uint32_t way);
 /* Before a schedule. */
 void sim_lines_begin(void);
 

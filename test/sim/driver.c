@@ -81,6 +81,55 @@ static void sim_forget(void *peer)
 	sim.reached--;
 }
 
+static struct sim_peer *peer_of(const struct lw_view *view)
+{
+	return view->data.count == 0 ? &sim.peers[SIM_SELF] : sim_peer_at(lw_sockaddr_port(&view->data.addr[0]));
+}
+
+static struct lw_ways sim_ways(const void *unused, const struct lw_view *view)
+{
+	const struct sim_peer *peer = peer_of(view);
+
+	(void)unused;
+	if (peer == NULL)
+		peer = &sim.peers[SIM_SELF];
+	return (struct lw_ways){.count = peer->ways, .at_once = peer->at_once};
+}
+
+static bool sim_look(struct lw_lane *lane, struct lw_look *out)
+{
+	const struct sim_lane *own = sim_lane_of(lane);
+
+	SIM_CHECK(own->line == SIM_CONNECTED, "a look at a lane that is not up");
+	if (sim_chance(100))
+		return false;
+	*out = (struct lw_look){.moved = own->moved,
+				.min_rtt_us = sim_chance(500) ? 0 : 100,
+				.silent = own->count != 0 && sim_way_is_dead(own->peer, lane->way) && sim_chance(300)};
+	return true;
+}
+
+static int sim_probe(struct lw_lane *lane, const struct lw_view *view, uint32_t way)
+{
+	struct sim_lane *own = sim_lane_of(lane);
+
+	(void)view;
+	SIM_CHECK(own->line == SIM_CONNECTED && !own->probing && way < own->peer->ways, "a probe out of place");
+	if (sim_chance(50))
+		return -EMFILE;
+	own->probing = true;
+	own->probe_way = way;
+	own->probe_ns = sim.now_ns + sim_random(5) * SIM_MS;
+	lw_worker_want(lane->worker, lane->driver);
+	return 0;
+}
+
+static void sim_probe_end(struct lw_lane *lane)
+{
+	SIM_CHECK(sim_lane_of(lane)->probing, "a probe ends that is not there");
+	sim_lane_of(lane)->probing = false;
+}
+
 static int sim_lane_open(struct lw_lane *lane, const struct lw_view *view)
 {
 	struct sim_lane *own = sim_lane_of(lane);
@@ -89,6 +138,8 @@ static int sim_lane_open(struct lw_lane *lane, const struct lw_view *view)
 	own->peer =
 		lane->path->segment == 0 ? &sim.peers[SIM_SELF] : sim_peer_at(lw_sockaddr_port(&view->data.addr[0]));
 	SIM_CHECK(own->peer != NULL, "a lane to nobody");
+	SIM_CHECK(!sim_is_tcp(own) || lane->way < own->peer->ways, "a lane by way %u of %u", lane->way,
+		  own->peer->ways);
 	lw_worker_want(lane->worker, lane->driver);
 	lane->fenced = sim_is_tcp(own) && view->tcp_version >= 2 && view->incarnation != 0;
 	if (!sim.calm && !sim.healing && sim_chance(10)) {
@@ -203,6 +254,10 @@ static struct lw_driver_ops shm_ops = {
 static struct lw_driver_ops tcp_ops = {
 	.size = sizeof(struct lw_driver_ops),
 	.name = "tcp",
+	.ways = sim_ways,
+	.look = sim_look,
+	.probe = sim_probe,
+	.probe_end = sim_probe_end,
 	.lane_bytes = sizeof(struct sim_lane),
 	.peer_checks = sim_peer_checks,
 	.open = sim_open,

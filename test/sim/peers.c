@@ -83,6 +83,7 @@ void sim_peers_heal(void)
 		peer->refuses = peer->black_holes = peer->cuts = peer->corrupts = 0;
 		peer->pass_bytes = 1 << 20;
 		peer->late_ms = 0;
+		peer->dead_ways = 0;
 		peer->stalled_until = 0;
 		peer->alive = peer->answers = true;
 	}
@@ -107,7 +108,7 @@ void sim_peer_weather(struct sim_peer *peer)
 
 	if (sim.calm)
 		return;
-	switch (sim_random(12)) {
+	switch (sim_random(14)) {
 	case 0:
 		peer->refuses = (uint32_t)sim_random(2) * 60;
 		peer->causes |= SIM_NO_CONNECT;
@@ -155,6 +156,11 @@ void sim_peer_weather(struct sim_peer *peer)
 				sim_driver_break(peer);
 		}
 		break;
+	case 12:
+	case 13:
+		peer->dead_ways = (uint32_t)sim_random(1u << peer->ways);
+		peer->causes |= SIM_NO_CONNECT;
+		break;
 	case 10:
 		peer->answers = sim_chance(500);
 		break;
@@ -165,9 +171,9 @@ void sim_peer_weather(struct sim_peer *peer)
 		return;
 	}
 	SIM_SAY("peer %u: %s, refuses %u%%, no answer %u%%, cuts %u, corrupts %u, %llu bytes a look, late %u ms, "
-		"stalled %lld",
+		"dead ways %x, stalled %lld",
 		peer->index, peer->alive ? "lives" : "is gone", peer->refuses, peer->black_holes, peer->cuts,
-		peer->corrupts, (unsigned long long)peer->pass_bytes, peer->late_ms,
+		peer->corrupts, (unsigned long long)peer->pass_bytes, peer->late_ms, peer->dead_ways,
 		(long long)(peer->stalled_until - sim.now_ns) / 1000000);
 }
 
@@ -180,6 +186,8 @@ void sim_peers_begin(void)
 					  .life = sim_random(UINT64_MAX - 1) + 1,
 					  .fences = sim_chance(700),
 					  .near = i == SIM_SELF || sim_chance(300)};
+		peer->ways = sim_chance(500) ? 1 : 1 + (uint32_t)sim_random(4);
+		peer->at_once = 1 + (uint32_t)sim_random(peer->ways);
 		for (uint32_t k = 0; k < SIM_PIECES; k++)
 			peer->access[k] = sim_chance(900) ? LW_ACCESS_REMOTE : (uint32_t)sim_random(4);
 	}

@@ -52,8 +52,10 @@ static void open_engine(void)
 	set(&settings, "ring_size", 16);
 	set(&settings, "slice_bytes", UINT64_C(4096) << sim_random(3));
 	set(&settings, "lane_bytes", UINT64_C(65536) << sim_random(2));
-	set(&settings, "tcp_lanes", lanes);
-	for (uint32_t i = 0; i <= SIM_SELF && lanes * SIM_SEGMENTS > MAX_LANES; i++)
+	set(&settings, "tcp_lanes", sim_chance(300) ? 0 : lanes);
+	set(&settings, "lane_stall_ms", sim_chance(200) ? 0 : sim_random(400));
+	set(&settings, "foreground_weight", UINT64_C(1) << sim_random(12));
+	for (uint32_t i = 0; i <= SIM_SELF; i++) /* ways make lanes, too */
 		sim.peers[i].causes |= SIM_SHORT;
 	set(&settings, "connect_timeout_ms", 10 + sim_random(CONNECT_MS - 10));
 	set(&settings, "timeout_ms", 30000);

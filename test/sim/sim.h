@@ -52,6 +52,8 @@ struct sim_peer {
 	bool near;    /* reached by the driver without connections, too */
 	uint32_t access[SIM_PIECES];
 	uint32_t causes; /* enum sim_cause */
+	uint32_t ways, at_once;
+	uint32_t dead_ways; /* bits: nothing passes there */
 	/* the weather */
 	uint32_t refuses;       /* of 100 connects */
 	uint32_t black_holes;   /* of 100 connects: no answer */
