@@ -39,7 +39,6 @@ mutations=(
 	'lib/sched|more slices than credits|	if (lane->credits == 0 \|\| held >= worker->engine->config.lane_bytes)|	if (held >= worker->engine->config.lane_bytes)'
 	'lib/sched|slices go to lanes that are not up|	return lw_lane_state(lane) == LW_LANE_UP \&\& !lane->watch.leaving;|	return !lane->watch.leaving;'
 	'lib/sched|a probe is forgotten when its lane goes down|		lane->ops->probe_end(lane);|		(void)lane;'
-	'lib/sched|a lane that stands still loses a WRITE that can not be repeated|	if (!may_repeat(lane))|	if (false)'
 	'lib/sched|a lane connects by a way that there is not|	lane->way = way != LW_WAY_NONE ? way : (lane->way + 1) % path->ways;|	lane->way = way != LW_WAY_NONE ? way : lane->way + 1;'
 	'lib/sched|bulk counts twice|	lane->bulk_bytes -= slice->length;|'
 	'lib/sched|an aborted task is taken off the list and forgotten|		lw_task_fail(task, abort->reason);|		lw_task_fail(task, abort->reason); continue;'
