@@ -8,11 +8,7 @@
 #include "lib/sched/driver.h"
 
 const struct lw_driver_ops *const lw_drivers[] = {
-	&lw_shm_ops,
-	&lw_rdma_ops,
-	&lw_tcp_ops,
-	&lw_nvmeof_ops,
-	&lw_null_ops,
+	&lw_shm_ops, &lw_rdma_ops, &lw_tcp_ops, &lw_nvmeof_ops, &lw_null_ops,
 };
 const size_t lw_drivers_count = sizeof(lw_drivers) / sizeof(lw_drivers[0]);
 _Static_assert(sizeof(lw_drivers) / sizeof(lw_drivers[0]) <= LW_MAX_DRIVERS, "raise LW_MAX_DRIVERS");

@@ -22,8 +22,8 @@
 #include "common/bytes.h"
 #include "common/engines.h"
 #include "common/files.h"
-#include "drivers/nvmeof/queue.h"
 #include "common/nics.h"
+#include "drivers/nvmeof/queue.h"
 #include "drivers/shm/peer.h"
 #include "lib/engine.h"
 
