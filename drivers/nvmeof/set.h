@@ -61,7 +61,7 @@ struct nvmeof_set {
 };
 
 /* As in lw_driver_ops. */
-int nvmeof_reach(void *context, const struct lw_desc *desc, void **peer, char *why, size_t why_size);
+int nvmeof_reach(void *arg, const struct lw_desc *desc, void **peer, char *why, size_t why_size);
 void nvmeof_forget(void *peer);
 void nvmeof_where(const void *peer, uint64_t offset, char *text, size_t size);
 

@@ -496,14 +496,15 @@ void rdma_endpoints_break(struct rdma_engine *rdma, const struct rdma_device *de
 
 static void free_list(struct rdma_endpoint_list *list)
 {
-	struct rdma_endpoint *endpoint;
+	struct rdma_endpoint *endpoint, *next;
 
-	while ((endpoint = LIST_FIRST(list)) != NULL) {
+	for (endpoint = LIST_FIRST(list); endpoint != NULL; endpoint = next) {
+		next = LIST_NEXT(endpoint, link);
 		for (uint32_t i = 0; i < endpoint->count; i++)
 			rdma_qp_close(&endpoint->qp[i]);
-		LIST_REMOVE(endpoint, link);
 		free(endpoint);
 	}
+	LIST_INIT(list);
 }
 
 void rdma_endpoints_free(struct rdma_engine *rdma)

@@ -124,7 +124,7 @@ int rdma_device_query(struct rdma_device *device, char *why, size_t why_size);
 /* memory.c; as in lw_driver_ops */
 int rdma_attach(void *context, uint32_t index, const struct lw_memory *memory, char *why, size_t why_size);
 void rdma_detach(void *context, uint32_t index);
-int rdma_piece(void *context, uint32_t index, struct lw_desc *desc, struct lw_desc_buffer *buffer);
+int rdma_piece(void *context, uint32_t index, struct lw_desc *desc, struct lw_desc_buffer *out);
 void rdma_buffers_free(struct rdma_engine *rdma);
 
 /* The region with the byte at addr, *left of whose bytes begin there. NULL: the buffer is not registered. */

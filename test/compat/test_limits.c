@@ -148,7 +148,9 @@ static void test_unregisterLocalMemory_that_was_busy_works_again_by_address(void
 
 	(void)state;
 	host_peer_start(&peer, PAGE);
-	worker = find_thread(peer.pid, "lw-w0\n");
+	/* It may not have run yet, and names itself. */
+	for (int i = 0; (worker = find_thread(peer.pid, "lw-w0\n")) == 0 && i < 5000; i++)
+		usleep(1000);
 	assert_true(worker > 0);
 	if (ptrace(PTRACE_SEIZE, worker, NULL, NULL) != 0) {
 		print_message("not run: a thread of another process can't be stopped here: %s\n", strerror(errno));
