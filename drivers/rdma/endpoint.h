@@ -96,7 +96,7 @@ struct lw_handshake rdma_endpoint_words(const struct rdma_endpoint *endpoint);
 bool rdma_endpoint_end(struct rdma_endpoint *endpoint, enum lw_reason reason);
 
 /* serve.c: as lw_driver_ops.serve. */
-int rdma_serve(void *context, const char *body, size_t size, char **reply, size_t *reply_size);
+int rdma_serve(void *context, const char *body, size_t size, char **text, size_t *text_size);
 
 /* Breaks all endpoints of a device (of any, NULL), or the one with this queue pair (any, NULL). The control thread. */
 void rdma_endpoints_break(struct rdma_engine *rdma, const struct rdma_device *device, const struct ibv_qp *qp);

@@ -126,7 +126,7 @@ void lw_lane_watch_end(struct lw_lane *lane);
 void lw_lane_up(struct lw_lane *lane);
 
 /* The text that statistics show: the peer's address of a served lane, the way of an own one. It is cut at the end. */
-void lw_lane_show(struct lw_lane *lane, const char *text);
+void lw_lane_show(struct lw_lane *lane, const char *shown);
 
 /* What ops->probe found out: something answered, or nothing does. */
 void lw_lane_probed(struct lw_lane *lane, bool answered);

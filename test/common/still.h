@@ -31,7 +31,7 @@ void test_still_close(struct test_still *still);
 void test_still_pass(struct test_still *still, uint32_t ms);
 
 /* Slice number i, of a request of its own, lies on the lane from now on. */
-struct lw_slice *test_still_post(struct test_still *still, uint32_t lane, uint32_t i, enum lw_op op, uint64_t length);
+struct lw_slice *test_still_post(struct test_still *still, uint32_t number, uint32_t i, enum lw_op op, uint64_t length);
 /* It ended well, and so many bytes moved. */
 void test_still_end(struct test_still *still, struct lw_slice *slice);
 

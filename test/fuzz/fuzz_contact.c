@@ -62,6 +62,15 @@ static void try_note(const char *data, size_t size)
 	free((char *)first - HEAD);
 }
 
+static bool same_handshake(const struct lw_handshake *a, const struct lw_handshake *b)
+{
+	return strcmp(a->local_path, b->local_path) == 0 && strcmp(a->peer_path, b->peer_path) == 0 &&
+	       strcmp(a->reply, b->reply) == 0 && a->has_gid == b->has_gid &&
+	       memcmp(a->gid, b->gid, sizeof(a->gid)) == 0 && a->lid == b->lid && a->has_ready == b->has_ready &&
+	       a->ready == b->ready && a->qp_count == b->qp_count && memcmp(a->qp, b->qp, sizeof(a->qp)) == 0 &&
+	       a->incarnation == b->incarnation && a->meant == b->meant && a->over == b->over;
+}
+
 static void try_handshake(const char *data, size_t size)
 {
 	struct lw_handshake first, second;
@@ -79,7 +88,7 @@ static void try_handshake(const char *data, size_t size)
 	FUZZ_CHECK(lw_handshake_encode(&first, &text) == 0, "can't be written");
 	ret = lw_handshake_decode(text, strlen(text), &second, why, sizeof(why));
 	FUZZ_CHECK(ret == 0, "what was written is refused: %s: %s", why, text);
-	FUZZ_CHECK(memcmp(&first, &second, sizeof(first)) == 0, "another handshake: %s", text);
+	FUZZ_CHECK(same_handshake(&first, &second), "another handshake: %s", text);
 	free(text);
 }
 

@@ -182,7 +182,9 @@ static struct rig set_up(const char *settings)
 	struct rig rig;
 	char text[200];
 
-	script.asked_count = script.done_count = script.recalls = 0;
+	script.asked_count = 0;
+	script.done_count = 0;
+	script.recalls = 0;
 	script.recallable = script.obedient = false;
 	script.disk = malloc(DISK);
 	assert_non_null(script.disk);

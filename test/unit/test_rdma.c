@@ -74,7 +74,7 @@ static struct lw_task_status move(struct side *side, enum lw_op op, size_t at, s
 				     .segment = side->segment,
 				     .offset = (uint64_t)(uintptr_t)side->other->memory + at,
 				     .length = length,
-				     .op = op};
+				     .op = (uint8_t)op};
 
 	return test_transfer(side->engine, side->channel, request);
 }

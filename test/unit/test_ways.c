@@ -147,13 +147,10 @@ static void test_rail_reaches_compares_the_bits_of_its_subnet(void **state)
 
 static void test_rails_read_takes_what_is_here_and_names_what_is_not(void **state)
 {
-	static const char *const bad[] = {"10.255.254.253",
-					  "nosuchdevice0",
-					  "127.0.0.1,127.0.0.1",
-					  "127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4,127.0.0.5,127.0.0.6,127.0.0.7,"
-					  "127.0.0.8,127.0.0.9",
-					  "0.0.0.0",
-					  "224.0.0.1"};
+	static const char nine[] = "127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4,127.0.0.5,127.0.0.6,127.0.0.7,127.0.0.8,"
+				   "127.0.0.9";
+	const char *const bad[] = {"10.255.254.253", "nosuchdevice0", "127.0.0.1,127.0.0.1", nine,
+				   "0.0.0.0",        "224.0.0.1"};
 	struct tcp_rails rails;
 	char why[200];
 
