@@ -271,7 +271,7 @@ static void test_both_sides_call_at_once_all_complete(void **state)
 struct load {
 	struct side *side;
 	atomic_bool stop;
-	atomic_uint done, failed;
+	atomic_uint done, failed, reason; /* of the last that failed */
 };
 
 static void *load_on(void *arg)
@@ -284,8 +284,10 @@ static void *load_on(void *arg)
 	while (!atomic_load(&load->stop)) {
 		struct lw_task_status status = move(&side, LW_WRITE, 0, 3 * MIB);
 
-		if (status.state != LW_COMPLETED)
+		if (status.state != LW_COMPLETED) {
+			atomic_store(&load->reason, status.reason);
 			atomic_fetch_add(&load->failed, 1);
+		}
 		atomic_fetch_add(&load->done, 1);
 	}
 	return NULL;
@@ -317,7 +319,9 @@ static void take_ports_down(const char *ours, const char *theirs, const uint32_t
 	}
 	atomic_store(&load.stop, true);
 	pthread_join(thread, NULL);
-	assert_int_equal(atomic_load(&load.failed), 0);
+	if (atomic_load(&load.failed) != 0)
+		fail_msg("%u of %u failed: %s", atomic_load(&load.failed), atomic_load(&load.done),
+			 lw_reason_string((int)atomic_load(&load.reason)));
 	close_side(&a);
 	close_side(&b);
 	assert_int_equal(test_nics_qps(), 0);
