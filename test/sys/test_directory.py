@@ -441,10 +441,15 @@ class StoredSuite(Suite):
             few.append(int(self.ok(b.ask("many 100 4096")).split()[1]) / 100)
             self.assertEqual(self.way.puts() - before, 1)
             b.ask("again")
-        before = self.way.puts()
-        each = int(self.ok(b.ask(f"many {count} {length}")).split()[1]) / count
-        self.assertEqual(self.way.puts() - before, 1)
-        self.assertLess(each, 2 * sorted(few)[len(few) // 2])
+        most = 2 * sorted(few)[len(few) // 2]
+        for _ in range(3):  # a machine that others use can only make it longer
+            before = self.way.puts()
+            each = int(self.ok(b.ask(f"many {count} {length}")).split()[1]) / count
+            self.assertEqual(self.way.puts() - before, 1)
+            if each < most:
+                break
+            b.ask("again")
+        self.assertLess(each, most)
         segment = self.open(a, "many")
         self.assertEqual(a.ask(f"ranges {segment}"), f"ranges {count}")
         outcome = a.run("write", segment, 0, b.addr + (count - 1) * length, length)
