@@ -270,6 +270,11 @@ static void failed(struct rdma_lane *own, const struct ibv_wc *wc, int count)
 	struct lw_lane *lane = own->lane;
 	struct lw_slice *slice, *behind;
 
+	/* The queue pair was broken from here, for a sister's sake: that counts as no attempt. */
+	if (wc->status == IBV_WC_WR_FLUSH_ERR || atomic_load_explicit(&own->qp->broken, memory_order_acquire) != 0) {
+		TAILQ_FOREACH(slice, &lane->inflight, link)
+		slice->attempts = 0;
+	}
 	if (wc->wr_id != 0)
 		complete(own, wc->wr_id - 1);
 	for (int i = 0; i < count; i++)

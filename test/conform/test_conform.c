@@ -726,8 +726,12 @@ static void *alternate(void *arg)
 			lw_task_status(rig.engine, batch, k, &status[k]);
 		if (status[0].state != LW_FAILED || status[0].reason != LW_REASON_REFUSED ||
 		    status[2].state != LW_FAILED || status[2].reason != LW_REASON_REFUSED ||
-		    status[1].state != LW_COMPLETED || memcmp(rig.local + at, rig.remote + at, GOOD) != 0)
+		    status[1].state != LW_COMPLETED || memcmp(rig.local + at, rig.remote + at, GOOD) != 0) {
+			print_message("round %d: refused: %s; good: %s; refused: %s\n", i,
+				      lw_reason_string((int)status[0].reason), lw_reason_string((int)status[1].reason),
+				      lw_reason_string((int)status[2].reason));
 			atomic_fetch_add(&own->wrong, 1);
+		}
 		lw_batch_free(rig.engine, batch);
 	}
 	return NULL;
