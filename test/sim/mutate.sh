@@ -25,7 +25,7 @@ mutations=(
 	'lib/sched|a broken lane keeps its slices from the others|			TAILQ_INSERT_TAIL(\&path->retry, slice, link);|'
 	'lib/sched|credits are lost|	lane->credits++;|'
 	'lib/sched|a READ that broke is not repeated|slice->attempts < ATTEMPTS_MAX|slice->attempts < 0'
-	'lib/sched|what was aborted is repeated when its lane breaks|		if ((task->flags \& LW_TASK_ABORT) != 0) {|		if (false) {'
+	'lib/sched|what was aborted is repeated when its lane breaks|		} else if ((task->flags \& LW_TASK_ABORT) != 0) {|		} else if (false) {'
 	'lib/sched|a lane that broke is never made again|	lane->retry_at_ms = worker->now_ms + lane->backoff_ms;|	lane->retry_at_ms = worker->now_ms + 0x40000000;'
 	'lib/sched|a restart of the peer is forgotten|		path->dead = reason;|		path->dead = LW_REASON_NONE;'
 	'lib/sched|deadlines are not looked at|	if (path->timed \&\& lw_before(path->deadline_ms, worker->now_ms))|	if (false)'
