@@ -88,7 +88,7 @@ static void test_what_the_peer_must_see_whole_stays_whole(void **state)
 static double work_off(uint64_t length, const uint64_t rate[2], uint64_t bytes[2])
 {
 	struct lw_task task = {.length = length};
-	uint64_t queue[2][TEST_STILL_CREDITS], cut = 0;
+	uint64_t queue[2][TEST_STILL_CREDITS] = {{0}}, cut = 0;
 	uint32_t first[2] = {0}, last[2] = {0};
 	double end[2] = {0}, now = 0;
 
