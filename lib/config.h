@@ -123,6 +123,11 @@ enum lw_poll_mode {
 	  "requests from this size are copied past the CPU's cache; 0: never")                                         \
 	X(B, file_direct, "on", 0, 0, "",                                                                              \
 	  "files of segments are read and written past the page cache (O_DIRECT), where their file system can")        \
+	X(T, cuda_library, "", 0, 255, "",                                                                             \
+	  "file of the CUDA runtime; empty: what the process has loaded, else what the system finds")                  \
+	X(T, hip_library, "", 0, 255, "", "file of the HIP runtime; empty: what the process has loaded")               \
+	X(T, musa_library, "", 0, 255, "", "file of the MUSA runtime; empty: what the process has loaded")             \
+	X(T, maca_library, "", 0, 255, "", "file of the MACA runtime; empty: what the process has loaded")             \
 	X(N, notify_queue, "1024", 1, 1048576, "notes", "notes received and not yet polled; more are refused")         \
 	X(E, log_level, "warning", 0, 0, "error|warning|info|debug", "least urgent lines that are logged")
 

@@ -16,6 +16,7 @@
 #include "lib/asym.h"
 #include "lib/error.h"
 #include "lib/event.h"
+#include "lib/gpu/runtime.h"
 #include "lib/host.h"
 #include "lib/log.h"
 #include "lib/topology.h"
@@ -323,6 +324,22 @@ static int check_drivers(const char *list)
 		list += length + (list[length] == ',');
 	}
 	return 0;
+}
+
+/* Before the drivers: whose an address is concerns all of them. What nobody asked for may be missing without a word;
+ * the drivers' notes tell it. */
+static void open_gpus(const struct lw_engine *engine)
+{
+	const char *const libraries[LW_GPU_VENDORS] = {engine->config.cuda_library, engine->config.hip_library,
+						       engine->config.musa_library, engine->config.maca_library};
+	const struct lw_gpu *gpu;
+	char why[400];
+
+	for (int i = 0; i < LW_GPU_VENDORS; i++)
+		if (lw_gpu_open((enum lw_gpu_vendor)i, libraries[i], &gpu, why, sizeof(why)) != 0 &&
+		    libraries[i][0] != '\0')
+			lw_log(LW_LOG_WARNING, "no memory of %s devices is known: %s",
+			       lw_gpu_vendor_name((enum lw_gpu_vendor)i), why);
 }
 
 static int open_drivers(struct lw_engine *engine)
@@ -635,6 +652,7 @@ int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)
 	error = open_tables(engine);
 	if (error != 0)
 		goto tables;
+	open_gpus(engine);
 	error = open_drivers(engine);
 	if (error != 0)
 		goto drivers;

@@ -19,7 +19,7 @@ struct lw_slice;
 struct lw_view;
 struct lw_worker;
 
-#define LW_MAX_DRIVERS 8
+#define LW_MAX_DRIVERS 16
 
 /* The ways that lead to a peer: for tcp a pair of addresses each, ours and the peer's. They are numbered from 0. */
 struct lw_ways {
