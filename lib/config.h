@@ -55,6 +55,11 @@ enum lw_poll_mode {
 	  "submits that wait between one channel and one worker; a power of two")                                      \
 	X(N, max_slices, "8192", 64, 1048576, "slices", "slices under way of one worker")                              \
 	X(N, slice_bytes, "4194304", 4096, 1073741824, "bytes", "longest slice; a longer request is cut")              \
+	X(N, stage_bytes, "1048576", 65536, 67108864, "bytes",                                                         \
+	  "one bounce buffer, through which memory of a GPU moves where no driver gets at it directly")                \
+	X(N, stage_slots, "16", 2, 256, "buffers",                                                                     \
+	  "bounce buffers of one worker and vendor of GPUs, for us and as many for peers; made with the first buffer " \
+	  "of a GPU")                                                                                                  \
 	X(N, lane_bytes, "33554432", 65536, 1099511627776, "bytes",                                                    \
 	  "bytes under way on one lane; more wait where requests in the foreground overtake them")                     \
 	X(N, timeout_ms, "30000", 1, 86400000, "ms", "deadline of a request that names none")                          \

@@ -404,6 +404,7 @@ static int open_tables(struct lw_engine *engine)
 	const struct lw_config *config = &engine->config;
 	uint32_t chunks = (uint32_t)(config->max_tasks / LW_CHUNK_TASKS + config->max_tasks / LW_CHUNK_TASKS / 512 + 2);
 
+	lw_places_init(&engine->places);
 	if (lw_pages_get(&engine->batch_pages, config->max_batches * sizeof(struct lw_batch), config->hugepages) != 0 ||
 	    lw_pages_get(&engine->batch_next_pages, config->max_batches * sizeof(uint32_t), false) != 0 ||
 	    lw_pages_get(&engine->task_pages, (size_t)chunks * LW_CHUNK_BYTES, config->hugepages) != 0 ||
@@ -468,6 +469,7 @@ static void close_tables(struct lw_engine *engine)
 	lw_notify_fini(engine);
 	lw_event_fini(engine);
 	lw_memory_fini(engine);
+	lw_places_fini(&engine->places);
 	lw_areas_fini(engine);
 	lw_cancel_fini(engine);
 	lw_pages_drop(&engine->batch_pages);

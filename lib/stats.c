@@ -95,6 +95,8 @@ int lw_stats_engine(struct lw_engine *engine, struct lw_engine_stats *out)
 		stats.failed += atomic_load_explicit(&worker->failed, memory_order_relaxed);
 		stats.bytes += atomic_load_explicit(&worker->bytes, memory_order_relaxed);
 		stats.served_bytes += atomic_load_explicit(&worker->served_bytes, memory_order_relaxed);
+		stats.staged_bytes += atomic_load_explicit(&worker->bounces.bytes, memory_order_relaxed);
+		stats.copy_errors += atomic_load_explicit(&worker->bounces.errors, memory_order_relaxed);
 		stats.worker_sleeps += atomic_load_explicit(&worker->sleeps, memory_order_relaxed);
 		if (atomic_load_explicit(&worker->running, memory_order_acquire) != 0 &&
 		    clock_gettime(worker->cpu_clock, &cpu) == 0)

@@ -139,13 +139,15 @@ static void put_data(FILE *to, const struct lw_desc *desc, const char *comma)
 
 static void put_ours(FILE *to, const struct lw_desc *desc)
 {
-	bool restricted = false;
+	bool restricted = false, devices = false;
 	const char *comma = "";
 	size_t i;
 
-	for (i = 0; i < desc->buffer_count; i++)
+	for (i = 0; i < desc->buffer_count; i++) {
 		restricted |= desc->buffers[i].access != LW_ACCESS_REMOTE;
-	if (!restricted && desc->incarnation == 0 && desc->tcp_options == 0 && desc->shm.pid == 0 &&
+		devices |= desc->buffers[i].device;
+	}
+	if (!restricted && !devices && desc->incarnation == 0 && desc->tcp_options == 0 && desc->shm.pid == 0 &&
 	    desc->data.count == 0)
 		return;
 	fputs("\"lw\":{", to);
@@ -166,6 +168,13 @@ static void put_ours(FILE *to, const struct lw_desc *desc)
 	}
 	if (desc->data.count != 0) {
 		put_data(to, desc, comma);
+		comma = ",";
+	}
+	if (devices) {
+		fprintf(to, "%s\"device\":[", comma);
+		for (i = 0; i < desc->buffer_count; i++)
+			fprintf(to, "%s%d", i == 0 ? "" : ",", desc->buffers[i].device);
+		putc(']', to);
 		comma = ",";
 	}
 	if (desc->incarnation != 0) {
@@ -430,10 +439,23 @@ static int read_grant(const cJSON **grant, size_t at, uint64_t *out, const struc
 	return 0;
 }
 
+/* What lw.device has for one buffer. *device is the element, or NULL if there is no list. */
+static int read_device(const cJSON **device, size_t at, bool *out, const struct lw_why *why)
+{
+	uint64_t number = 0;
+
+	if (*device != NULL && !lw_json_integer(*device, 0, 1, &number))
+		return lw_bad(why, "lw.device[%zu] is neither 0 nor 1", at);
+	if (*device != NULL)
+		*device = (*device)->next;
+	*out = number != 0;
+	return 0;
+}
+
 static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *desc, const struct lw_why *why)
 {
 	const cJSON *list = lw_json_field(root, "buffers"), *access = lw_json_field(ours, "access"), *item;
-	const cJSON *grant = lw_json_field(lw_json_field(ours, "shm"), "grants");
+	const cJSON *grant = lw_json_field(lw_json_field(ours, "shm"), "grants"), *device = lw_json_field(ours, "device");
 	size_t count = 0, at = 0, protocol_length;
 	const char *protocol = chosen_protocol(desc->protocol, &protocol_length);
 	int ret;
@@ -447,6 +469,11 @@ static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *de
 		if (!cJSON_IsArray(access) || (size_t)cJSON_GetArraySize(access) != count)
 			return lw_bad(why, "lw.access is not a list of %zu numbers, one a buffer", count);
 		access = access->child;
+	}
+	if (device != NULL) {
+		if (!cJSON_IsArray(device) || (size_t)cJSON_GetArraySize(device) != count)
+			return lw_bad(why, "lw.device is not a list of %zu numbers, one a buffer", count);
+		device = device->child;
 	}
 	if (desc->shm.pid != 0) {
 		if (!cJSON_IsArray(grant) || (size_t)cJSON_GetArraySize(grant) != count)
@@ -467,6 +494,8 @@ static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *de
 			return lw_bad(why, "buffers[%zu] is not an object", at);
 		ret = lw_desc_read_access(&access, at, &buffer->access, why);
 		buffer->grant = 0;
+		if (ret == 0)
+			ret = read_device(&device, at, &buffer->device, why);
 		if (ret == 0)
 			ret = read_grant(&grant, at, &buffer->grant, why);
 		if (ret == 0 && is_kept(item, protocol, protocol_length)) {

@@ -4,10 +4,12 @@
  * The layout is that of Mooncake's classic Transfer Engine, single-protocol form:
  * {"buffers":[{"addr","length","name"}],"name", "protocol","tcp_data_port","tcp_proto_version","timestamp"}, keys
  * sorted, no blanks. What Lanewise adds stands under the one extra key "lw", which other readers ignore:
- * {"access":[one number a buffer],"auth":true,"checksum":true,"data":["address:port",...],"incarnation":"16 hex
- * digits","shm":{...}}; access is left out when every buffer is offered for reading and writing, auth and checksum when
- * the data port asks for neither, data when it is at the address of the engine's name alone, shm when no process of the
- * same host can reach the engine's memory. shm is
+ * {"access":[one number a buffer],"auth":true,"checksum":true,"data":["address:port",...],"device":[one number a
+ * buffer],"incarnation":"16 hex digits","shm":{...}}; access is left out when every buffer is offered for reading and
+ * writing, auth and checksum when the data port asks for neither, data when it is at the address of the engine's name
+ * alone, device when no buffer is memory of a GPU (1: it is), shm when no process of the same host can reach the engine's
+ * memory. A name such as "cuda:0" is no such word: it may be an operator's wish, and a peer that is not ours and offers
+ * a GPU's memory with keys is reached by those as if it were the host's. shm is
  * {"changes","fd","grants":[one number a buffer],"host","nonce":"32 hex digits","pid"}; drivers/shm/README.md says what
  * for.
  *
@@ -34,6 +36,7 @@ struct lw_desc_buffer {
 	uint64_t length;
 	uint32_t access; /* enum lw_access; a document that does not say offers LW_ACCESS_REMOTE */
 	char name[64];   /* for tcp the engine's name, cut; else a location */
+	bool device;     /* memory of a GPU; only documents of ours say so */
 	uint64_t grant;  /* lw_desc_grant; 0: none is told */
 	uint32_t key;    /* 1 + the position of its first RDMA key; 0: it has none */
 };
