@@ -266,6 +266,8 @@ static enum lw_reason read_status(uint64_t word)
 		return LW_REASON_UNAUTHORIZED;
 	if (word == tcp_status_word(TCP_STATUS_CORRUPT))
 		return LW_REASON_CORRUPT;
+	if (word == tcp_status_word(TCP_STATUS_DEVICE))
+		return LW_REASON_DEVICE;
 	return LW_REASON_PROTOCOL;
 }
 

@@ -260,3 +260,15 @@ bool lw_bounces_hold(const struct lw_bounces *bounces, uint64_t addr, uint64_t e
 		return true;
 	return false;
 }
+
+bool lw_bounces_orphaned(const struct lw_bounces *bounces)
+{
+	const struct lw_bounce_line *line;
+	const struct lw_bounce_slot *slot;
+
+	TAILQ_FOREACH(line, &bounces->busy, link)
+	STAILQ_FOREACH(slot, &line->copying, link)
+	if (slot->done == NULL)
+		return true;
+	return false;
+}

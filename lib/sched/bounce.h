@@ -113,4 +113,7 @@ bool lw_bounces_poll(struct lw_worker *worker);
 /* Whether a copy is under way from or to the device's memory [addr, end). */
 bool lw_bounces_hold(const struct lw_bounces *bounces, uint64_t addr, uint64_t end);
 
+/* Whether a copy is under way that nobody waits for any more: its holder gave the slot back. */
+bool lw_bounces_orphaned(const struct lw_bounces *bounces);
+
 #endif

@@ -22,6 +22,7 @@
 #include "common/bytes.h"
 #include "common/engines.h"
 #include "common/files.h"
+#include "common/gpu.h"
 #include "common/nics.h"
 #include "drivers/nvmeof/queue.h"
 #include "drivers/shm/peer.h"
@@ -41,6 +42,7 @@ struct fixture {
 	const char *drivers;
 	enum place place;
 	bool moves_bytes;
+	enum { HOSTS = 0, NEAR = 1, FAR = 2 } gpus; /* whose memory is a GPU's: ours, the target's, or both */
 };
 
 static const struct fixture fixtures[] = {
@@ -60,18 +62,33 @@ static const struct fixture fixtures[] = {
 	{"rdma to a peer", "drivers=rdma", PEER, true},
 	{"rdma in small regions", "drivers=rdma rdma_max_mr_bytes=65536 rdma_wr=16", PEER, true},
 	{"null", "drivers=null,tcp", NOWHERE, false},
+	{"tcp from a GPU", "drivers=tcp", PEER, true, NEAR},
+	{"tcp to a GPU", "drivers=tcp", PEER, true, FAR},
+	{"tcp between GPUs", "drivers=tcp", PEER, true, NEAR | FAR},
+	{"tcp between GPUs in small steps", "drivers=tcp stage_bytes=65536 stage_slots=3", PEER, true, NEAR | FAR},
+	{"tcp between GPUs with checksums and a secret", "drivers=tcp tcp_checksum=on tcp_secret=shared", PEER, true,
+	 NEAR | FAR},
+	{"itself between GPUs", "drivers=shm,tcp", OWN, true, NEAR | FAR},
+	{"shm to itself from a GPU", "drivers=shm,tcp", OWN, true, NEAR},
+	{"shm by the kernel from a GPU", "drivers=shm,tcp shm_peers=on", OUTSIDE, true, NEAR},
+	{"shm to mapped memory from a GPU", "drivers=shm,tcp shm_peers=on", MAPPED, true, NEAR},
+	{"tcp beside shm to a GPU", "drivers=shm,tcp shm_peers=on", OUTSIDE, true, FAR},
+	{"a file from a GPU", "drivers=nvmeof", FILES, true, NEAR},
+	{"null from a GPU", "drivers=null,tcp", NOWHERE, false, NEAR},
 };
 #define FIXTURES (sizeof(fixtures) / sizeof(fixtures[0]))
 
 static uint64_t seed;
 
-/* A pair of engines (one, if the place is not a peer) with an area of memory each. */
+/* A pair of engines (one, if the place is not a peer) with an area of memory each. local and remote are what the CPU sees
+ * of them; near and far their addresses, which are others if it is a GPU's memory. */
 struct rig {
 	const struct fixture *fixture;
 	struct lw_engine *engine, *target;
 	struct lw_channel *channel;
 	lw_segment_t segment;
 	unsigned char *local, *remote;
+	unsigned char *near, *far;
 	uint64_t base; /* the segment's offset that remote is at */
 	lw_buffer_t local_id, remote_id;
 	char url[256]; /* of files */
@@ -157,32 +174,50 @@ static bool without_memory(const struct fixture *fixture)
 	return is_files(fixture);
 }
 
+/* Memory of a GPU, of all zeroes; *seen is what the CPU sees of it. */
+static unsigned char *map_gpu(int device, unsigned char **seen)
+{
+	unsigned char *memory = test_gpu_alloc(LW_GPU_CUDA, device, AREA);
+
+	*seen = test_gpu_peek(memory);
+	memset(*seen, 0, AREA);
+	return memory;
+}
+
 static struct rig set_up(const struct fixture *fixture, const char *settings, const char *target_settings)
 {
 	struct rig rig = {.fixture = fixture};
-	char text[256];
+	char text[512], gpus[300] = "";
 
 	shm_peers_outside = fixture->place >= OUTSIDE;
 	nvmeof_backend_forced = strstr(fixture->name, "helper thread") != NULL ? &nvmeof_helper : NULL;
-	snprintf(text, sizeof(text), "%s %s", fixture->drivers, settings);
+	if (fixture->gpus != HOSTS)
+		snprintf(gpus, sizeof(gpus), "cuda_library=%s", test_gpu_library());
+	snprintf(text, sizeof(text), "%s %s %s", fixture->drivers, settings, gpus);
 	rig.engine = test_engine(text);
 	rig.target = rig.engine;
 	if (fixture->place >= PEER) {
-		snprintf(text, sizeof(text), "%s %s", fixture->drivers, target_settings);
+		snprintf(text, sizeof(text), "%s %s %s", fixture->drivers, target_settings, gpus);
 		rig.target = test_engine(text);
 	}
-	rig.local = test_map(AREA, NULL);
+	rig.near = (fixture->gpus & NEAR) != 0 ? map_gpu(0, &rig.local) : test_map(AREA, NULL);
+	if ((fixture->gpus & NEAR) == 0)
+		rig.local = rig.near;
 	rig.remote = NULL;
-	if (fixture->place != MAPPED)
+	if ((fixture->gpus & FAR) != 0)
+		rig.far = map_gpu(1, &rig.remote);
+	else if (fixture->place != MAPPED)
 		rig.remote = test_map(AREA, NULL);
 	else if (lw_mem_alloc(rig.target, AREA, NULL, 0, (void **)&rig.remote) != 0)
 		fail_msg("no memory: %s", lw_last_error());
-	rig.local_id = test_register(rig.engine, rig.local, AREA, LW_ACCESS_LOCAL);
-	rig.base = (uint64_t)(uintptr_t)rig.remote;
+	if ((fixture->gpus & FAR) == 0)
+		rig.far = rig.remote;
+	rig.local_id = test_register(rig.engine, rig.near, AREA, LW_ACCESS_LOCAL);
+	rig.base = (uint64_t)(uintptr_t)rig.far;
 	if (is_files(fixture)) {
 		set_up_files(&rig);
 	} else {
-		rig.remote_id = test_register(rig.target, rig.remote, AREA, LW_ACCESS_REMOTE);
+		rig.remote_id = test_register(rig.target, rig.far, AREA, LW_ACCESS_REMOTE);
 		open_again(&rig);
 	}
 	assert_int_equal(lw_channel_self(rig.engine, &rig.channel), 0);
@@ -193,8 +228,18 @@ static void drop_remote(const struct rig *rig)
 {
 	if (rig->fixture->place == MAPPED)
 		assert_int_equal(lw_mem_free(rig->target, rig->remote), 0);
+	else if ((rig->fixture->gpus & FAR) != 0)
+		test_gpu_free(LW_GPU_CUDA, rig->far);
 	else
 		test_unmap(rig->remote, AREA);
+}
+
+static void drop_local(const struct rig *rig)
+{
+	if ((rig->fixture->gpus & NEAR) != 0)
+		test_gpu_free(LW_GPU_CUDA, rig->near);
+	else
+		test_unmap(rig->local, AREA);
 }
 
 static void tear_down(struct rig *rig)
@@ -203,9 +248,17 @@ static void tear_down(struct rig *rig)
 	if (rig->target != rig->engine)
 		assert_int_equal(lw_engine_close(rig->target), 0);
 	if (rig->local != NULL)
-		test_unmap(rig->local, AREA);
+		drop_local(rig);
 	if (rig->remote != NULL && rig->fixture->place != MAPPED) /* that went with the engine */
-		test_unmap(rig->remote, AREA);
+		drop_remote(rig);
+	if (rig->fixture->gpus == HOSTS)
+		return;
+	/* Nothing of the runtime is left, and no copy was one that it would have waited for. */
+	assert_int_equal(test_gpu_live("memory"), 0);
+	assert_int_equal(test_gpu_live("stream"), 0);
+	assert_int_equal(test_gpu_live("event"), 0);
+	assert_int_equal(test_gpu_live("host"), 0);
+	assert_int_equal(test_gpu_blocked(), 0);
 }
 
 /* True, and the reason is printed, if the fixture moves no bytes. */
@@ -245,7 +298,7 @@ static bool has_rdma(void)
 
 static struct lw_request request(const struct rig *rig, enum lw_op op, size_t here, size_t there, size_t length)
 {
-	return (struct lw_request){.local = rig->local + here,
+	return (struct lw_request){.local = rig->near + here,
 				   .segment = rig->segment,
 				   .offset = rig->base + there,
 				   .length = length,
@@ -610,7 +663,7 @@ static void test_local_range_not_registered_refused(void **state)
 	refused(&rig, what, LW_REASON_LOCAL_RANGE);
 	refused(&rig, request(&rig, LW_WRITE, AREA - 4095, 0, 4096), LW_REASON_LOCAL_RANGE);
 	what = request(&rig, LW_WRITE, 0, 0, 4096);
-	what.local = rig.local - 1;
+	what.local = rig.near - 1;
 	refused(&rig, what, LW_REASON_LOCAL_RANGE);
 	assert_int_equal(one(&rig, request(&rig, LW_WRITE, AREA - 4096, 0, 4096)).state, LW_COMPLETED);
 	test_unmap(other, 8192);
@@ -638,7 +691,7 @@ static void test_remote_range_not_offered_refused_and_untouched(void **state)
 	if (rig.fixture->place >= PEER) /* its new buffers are seen */
 		assert_int_equal(test_segment(rig.engine, rig.target), rig.segment);
 #define AT(addr, o, n)                                                                                                 \
-	((struct lw_request){.local = rig.local,                                                                       \
+	((struct lw_request){.local = rig.near,                                                                        \
 			     .segment = rig.segment,                                                                   \
 			     .offset = (uint64_t)(uintptr_t)(addr),                                                    \
 			     .length = (n),                                                                            \
@@ -649,15 +702,15 @@ static void test_remote_range_not_offered_refused_and_untouched(void **state)
 	refused(&rig, AT(parts + 2 * 4096, LW_WRITE, 1), LW_REASON_REMOTE_RANGE);
 	refused(&rig, AT(parts + 3 * 4096, LW_READ, 1), LW_REASON_REMOTE_RANGE);
 	refused(&rig, AT(parts + 4095, LW_WRITE, 2), LW_REASON_REMOTE_RANGE);
-	refused(&rig, AT(rig.remote - 1, LW_READ, 2), LW_REASON_REMOTE_RANGE);
-	refused(&rig, AT(rig.remote + AREA, LW_READ, 1), LW_REASON_REMOTE_RANGE);
-	refused(&rig, AT(rig.remote + AREA - 1, LW_WRITE, 2), LW_REASON_REMOTE_RANGE);
+	refused(&rig, AT(rig.far - 1, LW_READ, 2), LW_REASON_REMOTE_RANGE);
+	refused(&rig, AT(rig.far + AREA, LW_READ, 1), LW_REASON_REMOTE_RANGE);
+	refused(&rig, AT(rig.far + AREA - 1, LW_WRITE, 2), LW_REASON_REMOTE_RANGE);
 	refused(&rig, AT((void *)8, LW_READ, 64), LW_REASON_REMOTE_RANGE);
 	assert_int_equal(test_crc(parts, 4 * 4096), crc);
 	assert_int_equal(one(&rig, AT(parts, LW_READ, 4096)).state, LW_COMPLETED);
 	assert_memory_equal(rig.local, parts, 4096);
 	assert_int_equal(one(&rig, AT(parts + 4096, LW_WRITE, 4096)).state, LW_COMPLETED);
-	what = AT(rig.remote, LW_READ, 1);
+	what = AT(rig.far, LW_READ, 1);
 	what.offset = UINT64_MAX - 10;
 	what.length = 100;
 	assert_int_equal(lw_batch_alloc(rig.channel, 1, 0, NULL, &batch), 0);
@@ -1047,7 +1100,7 @@ static void unregister_in_storm(const struct fixture *fixture, int side)
 		test_sleep_ms((uint32_t)(test_random(&seed) % 5));
 		if (side == 0) {
 			assert_int_equal(lw_memory_unregister(rig->engine, &rig->local_id, 1, 0), 0);
-			test_unmap(rig->local, AREA);
+			drop_local(rig);
 		} else {
 			assert_int_equal(lw_memory_unregister(rig->target, &rig->remote_id, 1, 0), 0);
 			drop_remote(rig);
@@ -1095,7 +1148,7 @@ static void test_stats_lanes_add_up(void **state)
 		*(i % 3 == 0 ? &read : &wrote) += requests[i].length;
 	}
 	complete(&rig, requests, 200);
-	refused(&rig, (struct lw_request){.local = rig.local - 1, .segment = rig.segment, .length = 1, .op = LW_READ},
+	refused(&rig, (struct lw_request){.local = rig.near - 1, .segment = rig.segment, .length = 1, .op = LW_READ},
 		LW_REASON_LOCAL_RANGE);
 	assert_int_equal(lw_stats_engine(rig.engine, &whole), 0);
 	assert_int_equal(whole.requests, 201);
@@ -1141,8 +1194,14 @@ static void test_stats_lanes_add_up(void **state)
 #f, f                                                                                                  \
 	}
 
-/* An argument is a pattern of names, as "null*", or the word "files": the fixtures of files and devices, which are a
- * test of their own (test_conform_files.sh), since all together take long on a busy machine. */
+/* Which fixtures the test is about without an argument, and with a word as its argument, of which there is a script
+ * each, since all together take long on a busy machine. */
+static const char *group_of(const struct fixture *fixture)
+{
+	return fixture->gpus != HOSTS ? "gpus" : is_files(fixture) ? "files" : "";
+}
+
+/* An argument is a pattern of names, as "null*", or one of the words "files" and "gpus". */
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -1177,17 +1236,18 @@ int main(int argc, char **argv)
 	enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 	static struct CMUnitTest tests[CASES * FIXTURES];
 	static char names[CASES * FIXTURES][128];
-	bool files = argc > 1 && strcmp(argv[1], "files") == 0;
+	const char *group = argc > 1 ? argv[1] : "";
+	bool pattern = group[0] != '\0' && strcmp(group, "files") != 0 && strcmp(group, "gpus") != 0;
 	size_t count = 0;
 
 	seed = test_seed();
 	/* Without hardware the devices are this program's own; in the lab they are the kernel's. */
-	if (!files && !has_rdma())
+	if ((pattern || group[0] == '\0') && !has_rdma())
 		test_nics(2);
-	if (argc > 1 && !files)
+	if (pattern)
 		cmocka_set_test_filter(argv[1]);
 	for (size_t f = 0; f < FIXTURES; f++) {
-		if (is_files(&fixtures[f]) != files && (files || argc == 1))
+		if (!pattern && strcmp(group_of(&fixtures[f]), group) != 0)
 			continue;
 		if (TEST_TSAN && fixtures[f].place >= OUTSIDE) {
 			print_message("skipped: ThreadSanitizer sees nothing of \"%s\"\n", fixtures[f].name);
