@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door: memory in which an engine and the peers that reach into its memory meet. The engine owns it and says there
- * which buffers are offered; each lane of a peer has a place in it where it says that it is inside.
+/* The door: memory in which an engine and the peers that reach into its memory meet, for drivers with such peers. The
+ * engine owns it and says there which buffers are offered; each lane of a peer has a place in it where it says that it
+ * is inside.
  *
  *            owner                                           a peer's lane
  *   offer    grant = {gen, access}
@@ -20,8 +21,8 @@
  * memory can't be shrunk and is as large as its own arithmetic says, before it looks at anything. Who may map it could
  * also write to the process' memory (the kernel asks for the same right), so there is nothing to gain in it.
  */
-#ifndef LW_SHM_DOOR_H
-#define LW_SHM_DOOR_H
+#ifndef LW_DOOR_H
+#define LW_DOOR_H
 
 #include <assert.h>
 #include <stdalign.h>

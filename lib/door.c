@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "drivers/shm/door.h"
+#include "lib/door.h"
 
 #include <errno.h>
 #include <fcntl.h>
