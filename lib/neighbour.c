@@ -9,8 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+
+#include "lib/door.h"
 
 static int read_link(const char *path, char *text, size_t size)
 {
@@ -107,4 +110,40 @@ int lw_neighbour_is(const char *own, const char *host, char *why, size_t why_siz
 		return -ENOTSUP;
 	snprintf(why, why_size, "it lives in another PID namespace of this host");
 	return -EXDEV;
+}
+
+/* The pidfd is of the process that had the number first, and does not tell its end last. */
+int lw_neighbour_meet(pid_t pid, int32_t fd, const unsigned char *nonce, struct door **door, int *pid_fd, char *why,
+		      size_t why_size)
+{
+	int process = (int)syscall(SYS_pidfd_open, pid, 0), memory, error;
+	struct door *found = NULL;
+
+	if (process < 0) {
+		error = -errno;
+		lw_neighbour_denied(error, pid, why, why_size);
+		return error;
+	}
+	memory = lw_neighbour_memory(pid, fd);
+	if (memory < 0) {
+		error = memory;
+		lw_neighbour_denied(error, pid, why, why_size);
+		goto fail;
+	}
+	error = door_attach(memory, nonce, &found, why, why_size);
+	close(memory);
+	if (error != 0)
+		goto fail;
+	if (lw_neighbour_ended(process)) {
+		error = -ESRCH;
+		lw_neighbour_denied(error, pid, why, why_size);
+		door_drop(found);
+		goto fail;
+	}
+	*door = found;
+	*pid_fd = process;
+	return 0;
+fail:
+	close(process);
+	return error;
 }

@@ -24,6 +24,13 @@ int lw_neighbour_memory(pid_t pid, int32_t fd);
 /* What such an error means, in words. */
 void lw_neighbour_denied(int error, pid_t pid, char *why, size_t why_size);
 
+/* Meets the engine of another process: its door (lib/door.h), which has this nonce, by the descriptor's number, and a
+ * pidfd, which tells its end. Both become the caller's. The process is the same from the first step to the last. 0, or
+ * a negative errno with the reason. */
+struct door;
+int lw_neighbour_meet(pid_t pid, int32_t fd, const unsigned char *nonce, struct door **door, int *pid_fd, char *why,
+		      size_t why_size);
+
 /* Whether the process of a pidfd has ended. */
 bool lw_neighbour_ended(int pid_fd);
 

@@ -193,6 +193,7 @@ int lw_segment_document(struct lw_engine *engine, char **json, size_t *size)
 	free(ranges);
 	free(desc.buffers);
 	lw_desc_drop_rdma(&desc.rdma);
+	lw_desc_drop_gpus(&desc);
 	return error;
 }
 

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -85,30 +84,15 @@ void shm_peer_drop(struct shm_peer *peer)
 	shm_engine_drop(shm);
 }
 
-/* Another process: its door, its nonce at the address that the door states, and that it is the same process all along:
- * pid_fd is of the process that had the number first, and does not tell its end last. */
+/* Another process: its door, its nonce at the address that the door states, and that it is the same process all along.
+ */
 static int meet(struct shm_peer *peer, int32_t fd, char *why, size_t why_size)
 {
-	struct door *door = NULL;
-	int error, door_fd;
+	int error = lw_neighbour_meet(peer->pid, fd, peer->nonce, &peer->door, &peer->pid_fd, why, why_size);
 
-	peer->pid_fd = (int)syscall(SYS_pidfd_open, peer->pid, 0);
-	if (peer->pid_fd < 0) {
-		error = -errno;
-		lw_neighbour_denied(error, peer->pid, why, why_size);
+	if (error != 0)
 		return error;
-	}
-	door_fd = lw_neighbour_memory(peer->pid, fd);
-	if (door_fd < 0) {
-		lw_neighbour_denied(door_fd, peer->pid, why, why_size);
-		return door_fd;
-	}
-	error = door_attach(door_fd, peer->nonce, &door, why, why_size);
-	close(door_fd);
-	if (error != 0 || door == NULL)
-		return error;
-	peer->door = door;
-	peer->witness = door->page->witness;
+	peer->witness = peer->door->page->witness;
 	error = shm_peer_check(peer);
 	/* Reading may be allowed and writing not. */
 	if (error == 0 && process_vm_writev(peer->pid, NULL, 0, NULL, 0, 0) != 0)

@@ -234,6 +234,35 @@ bool lw_gpu_in_use(const struct lw_gpu *gpu)
 	return device_get_count != NULL && device_get_count(&count) == GPU_OK;
 }
 
+int lw_gpu_used_device(const struct lw_gpu *gpu)
+{
+	int (*state)(int device, unsigned int *flags, int *active);
+	int count = 0, active, device;
+	unsigned int flags;
+
+	if (!lw_gpu_in_use(gpu))
+		return -1;
+	if (gpu->names->driver == NULL) {
+		if (result(gpu, gpu->get_device(&device)) != 0)
+			return -1;
+		return device >= 0 && device < LW_GPU_DEVICES ? device : -1;
+	}
+	state = atomic_load_explicit(&gpu->primary_state, memory_order_relaxed);
+	if (state == NULL || atomic_load_explicit(&gpu->device_get_count, memory_order_relaxed)(&count) != GPU_OK)
+		return -1;
+	for (device = 0; device < count && device < LW_GPU_DEVICES; device++)
+		if (state(device, &flags, &active) == GPU_OK && active != 0)
+			return device;
+	return -1;
+}
+
+bool lw_gpu_is_pinned(const struct lw_gpu *gpu, const void *addr)
+{
+	struct lw_gpu_attributes attributes = {.kind = GPU_KIND_UNREGISTERED};
+
+	return result(gpu, gpu->pointer_get_attributes(&attributes, addr)) == 0 && attributes.kind == GPU_KIND_HOST;
+}
+
 int lw_gpu_devices(const struct lw_gpu *gpu, int *count)
 {
 	int found = 0, error = result(gpu, gpu->get_device_count(&found));
@@ -269,6 +298,16 @@ static int device_by_runtime(const struct lw_gpu *gpu, const void *addr, int *de
 	return error;
 }
 
+/* What tells an allocation from later ones at the same place; 0: nobody can tell. */
+static uint64_t id_of(const struct lw_gpu *gpu, uint64_t addr)
+{
+	int (*get)(void *out, int attribute, uint64_t of) =
+		atomic_load_explicit(&gpu->pointer_get_attribute, memory_order_relaxed);
+	unsigned long long id = 0;
+
+	return get != NULL && get(&id, GPU_ATTRIBUTE_ID, addr) == GPU_OK ? id : 0;
+}
+
 static int find_in(const struct lw_gpu *gpu, const void *addr, struct lw_gpu_memory *out)
 {
 	struct lw_gpu_memory memory = {.gpu = gpu};
@@ -293,6 +332,7 @@ static int find_in(const struct lw_gpu *gpu, const void *addr, struct lw_gpu_mem
 	error = range(&memory.base, &size, at) == GPU_OK ? 0 : -ENOTSUP;
 	lw_gpu_leave(&guard);
 	memory.length = size;
+	memory.id = id_of(gpu, at);
 	if (error == 0 && (at < memory.base || at - memory.base >= size))
 		error = -EIO;
 	if (error == 0)

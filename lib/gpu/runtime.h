@@ -32,6 +32,7 @@ struct lw_gpu_memory {
 	const struct lw_gpu *gpu;
 	int device;
 	uint64_t base, length; /* the whole allocation */
+	uint64_t id;           /* no other allocation of the process had it; 0: nobody can tell */
 };
 
 struct lw_gpu_guard {
@@ -72,6 +73,9 @@ enum lw_gpu_vendor lw_gpu_vendor_of(const struct lw_gpu *gpu);
 const char *lw_gpu_library(const struct lw_gpu *gpu);
 /* Whether the process has started it: if not, it holds no memory of a device. Starts nothing. */
 bool lw_gpu_in_use(const struct lw_gpu *gpu);
+/* A device that the process makes use of already, so that nothing has to be started on it; -1: there is none. Where
+ * nobody can tell (HIP, MACA) the calling thread's. */
+int lw_gpu_used_device(const struct lw_gpu *gpu);
 /* How many devices there are; starts the runtime. 0 devices is -ENODEV. */
 int lw_gpu_devices(const struct lw_gpu *gpu, int *count);
 
@@ -79,6 +83,10 @@ int lw_gpu_devices(const struct lw_gpu *gpu, int *count);
  * the CPU may touch; -ENOTSUP: a device's, but nobody can tell the bounds of its allocation; -EIO. Costs a call or two
  * of the runtime; starts nothing. */
 int lw_gpu_find(const void *addr, struct lw_gpu_memory *out);
+
+/* Whether copies from and to that memory of the host go on without the runtime's waiting for them: it is pinned. In a
+ * guard. */
+bool lw_gpu_is_pinned(const struct lw_gpu *gpu, const void *addr);
 
 /* Makes the device the calling thread's until leave. Guards nest. The first one on a device makes its context if the
  * process has none yet, which takes its time: whoever must not wait calls it before from a thread that may. Later ones

@@ -79,12 +79,18 @@ enum {
 #define LW_GPU_DRIVER(X)                                                                                               \
 	X(device_get_count, DeviceGetCount, (int *count))                                                              \
 	X(pointer_get_attribute, PointerGetAttribute, (void *out, int attribute, uint64_t addr))                       \
+	X(primary_state, DevicePrimaryCtxGetState, (int device, unsigned int *flags, int *active))                     \
 	X(primary_retain, DevicePrimaryCtxRetain, (void **context, int device))                                        \
 	X(ctx_push, CtxPushCurrent, (void *context))                                                                   \
 	X(ctx_pop, CtxPopCurrent, (void **context))                                                                    \
 	X(mem_get_address_range, MemGetAddressRange, (uint64_t * base, size_t * size, uint64_t addr))
 
-enum { GPU_ATTRIBUTE_KIND = 2, GPU_ATTRIBUTE_MANAGED = 8, GPU_ATTRIBUTE_ORDINAL = 9 }; /* of PointerGetAttribute */
+enum {
+	GPU_ATTRIBUTE_KIND = 2,
+	GPU_ATTRIBUTE_ID = 7,
+	GPU_ATTRIBUTE_MANAGED = 8,
+	GPU_ATTRIBUTE_ORDINAL = 9
+}; /* of PointerGetAttribute */
 
 struct lw_gpu_names {
 	const char *name;

@@ -35,6 +35,7 @@ static const char *const entries[] = {
 	"MemGetAddressRange",
 	"DeviceGetCount",
 	"PointerGetAttribute",
+	"DevicePrimaryCtxGetState",
 	"DevicePrimaryCtxRetain",
 	"CtxPushCurrent",
 	"CtxPopCurrent",
@@ -285,6 +286,24 @@ int gpu_device_get_count(enum lw_gpu_vendor v, int *count)
 	return code;
 }
 
+int gpu_primary_state(enum lw_gpu_vendor v, int device, unsigned int *flags, int *active)
+{
+	int code;
+
+	pthread_mutex_lock(&standin.lock);
+	code = standin_enter("DevicePrimaryCtxGetState");
+	if (code == GPU_OK && !standin.started[v])
+		code = GPU_NOT_STARTED;
+	if (code == GPU_OK && (device < 0 || device >= standin.devices))
+		code = GPU_BAD_DEVICE;
+	if (code == GPU_OK) {
+		*flags = 0;
+		*active = standin.context[v][device];
+	}
+	pthread_mutex_unlock(&standin.lock);
+	return code;
+}
+
 int gpu_primary_retain(enum lw_gpu_vendor v, void **context, int device)
 {
 	int code;
@@ -405,6 +424,8 @@ int gpu_ctx_pop(enum lw_gpu_vendor v, void **context)
 	RANGE(prefix, vendor, MemGetAddressRange)                                                                      \
 	NAME1(prefix, vendor, device_get_count, DeviceGetCount, int *, count)                                          \
 	NAME3(prefix, vendor, pointer_get_attribute, PointerGetAttribute, void *, out, int, attribute, uint64_t, addr) \
+	NAME3(prefix, vendor, primary_state, DevicePrimaryCtxGetState, int, device, unsigned int *, flags, int *,      \
+	      active)                                                                                                  \
 	NAME2(prefix, vendor, primary_retain, DevicePrimaryCtxRetain, void **, context, int, device)                   \
 	NAME1(prefix, vendor, ctx_push, CtxPushCurrent_v2, void *, context)                                            \
 	NAME1(prefix, vendor, ctx_pop, CtxPopCurrent_v2, void **, context)

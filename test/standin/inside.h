@@ -35,6 +35,7 @@ struct range {
 	size_t size;
 	int fd;
 	uint64_t inode;
+	uint64_t id;
 };
 
 struct standin {
@@ -93,6 +94,7 @@ int gpu_enable_peer(enum lw_gpu_vendor v, int peer, unsigned int flags);
 int gpu_mem_get_address_range(enum lw_gpu_vendor v, uint64_t *base, size_t *size, uint64_t addr);
 int gpu_device_get_count(enum lw_gpu_vendor v, int *count);
 int gpu_pointer_get_attribute(enum lw_gpu_vendor v, void *out, int attribute, uint64_t addr);
+int gpu_primary_state(enum lw_gpu_vendor v, int device, unsigned int *flags, int *active);
 int gpu_primary_retain(enum lw_gpu_vendor v, void **context, int device);
 int gpu_ctx_push(enum lw_gpu_vendor v, void *context);
 int gpu_ctx_pop(enum lw_gpu_vendor v, void **context);

@@ -94,6 +94,9 @@ static struct range *map(int fd, size_t size)
 
 static void add(struct range *range, enum range_kind kind, enum lw_gpu_vendor vendor, int device)
 {
+	static uint64_t ids;
+
+	range->id = ++ids;
 	range->kind = kind;
 	range->vendor = vendor;
 	range->device = device;
@@ -256,6 +259,7 @@ int gpu_pointer_get_attributes(enum lw_gpu_vendor v, struct lw_gpu_attributes *o
 int gpu_pointer_get_attribute(enum lw_gpu_vendor v, void *out, int attribute, uint64_t addr)
 {
 	const struct range *range;
+	uint64_t id;
 	int code, value = 0;
 
 	pthread_mutex_lock(&standin.lock);
@@ -269,8 +273,12 @@ int gpu_pointer_get_attribute(enum lw_gpu_vendor v, void *out, int attribute, ui
 		value = range->kind == RANGE_HOST || range->kind == RANGE_PINNED ? GPU_KIND_HOST : GPU_KIND_DEVICE;
 	if (code == GPU_OK && attribute == GPU_ATTRIBUTE_ORDINAL)
 		value = range->device;
-	if (code == GPU_OK)
+	if (code == GPU_OK && attribute == GPU_ATTRIBUTE_ID) {
+		id = range->id;
+		memcpy(out, &id, sizeof(id));
+	} else if (code == GPU_OK) {
 		memcpy(out, &value, sizeof(value));
+	}
 	pthread_mutex_unlock(&standin.lock);
 	return code;
 }
