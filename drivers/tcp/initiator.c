@@ -362,7 +362,7 @@ static bool note_received(struct lw_lane *lane, uint64_t bytes)
 				return false;
 			}
 			reason = read_status(part->status);
-			if (reason == LW_REASON_REFUSED || reason == LW_REASON_CORRUPT) {
+			if (reason == LW_REASON_REFUSED || reason == LW_REASON_CORRUPT || reason == LW_REASON_DEVICE) {
 				refused(lane, slice, reason);
 				return false;
 			}

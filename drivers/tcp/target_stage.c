@@ -209,7 +209,7 @@ void tcp_staged_confirm(struct tcp_served *served)
 	struct tcp_answer *answer;
 
 	served->staged.writing = false;
-	if (served->staged.answer == NO_ANSWER)
+	if (served->staged.answer == NO_ANSWER || served->staged.failed)
 		return;
 	answer = tcp_answers_at(&served->answers, served->staged.answer);
 	answer->part = false;
