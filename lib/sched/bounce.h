@@ -70,6 +70,7 @@ struct lw_bounce_line {
 struct lw_bounces {
 	TAILQ_HEAD(, lw_bounce_line) busy; /* lines with copies */
 	uint32_t copies;                   /* under way */
+	bool given_up;                     /* the worker's end does not wait for them any more */
 	uint64_t began_ns;                 /* when the last one began */
 	_Atomic uint64_t bytes, errors;    /* copied; copies that failed */
 	_Atomic(struct lw_bounce_line *) line[LW_BOUNCE_ROLES][LW_RANGE_PLACES];

@@ -612,13 +612,14 @@ static void settle_paths(struct lw_worker *worker)
 		}
 		if (worker->bounces.copies != 0)
 			lw_bounces_poll(worker);
-		if (!held && worker->bounces.copies == 0)
+		if (!held && (worker->bounces.copies == 0 || worker->bounces.given_up))
 			return;
 		for (uint32_t i = 0; i < lw_drivers_count; i++)
 			if (held && worker->driver_context[i] != NULL && lw_drivers[i]->poll != NULL)
 				lw_drivers[i]->poll(worker->driver_context[i]);
 		usleep(100);
 	} while (lw_now_ns() < end_ns);
+	worker->bounces.given_up = true;
 	lw_log(LW_LOG_WARNING,
 	       "worker %u ends while the kernel, or a GPU, still carries requests out: it may touch their memory later",
 	       worker->index);
