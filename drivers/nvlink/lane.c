@@ -218,6 +218,11 @@ static enum lw_reason begin(struct nvlink_lane *own, const struct lw_view *view,
 	reason = find_remote(own, view, slice, &there);
 	if (reason != LW_REASON_NONE)
 		return reason;
+	/* Not registered any more, since the request was checked: the CPU must not take it for the host's. */
+	if ((own->lane->path->pair & 1) == LW_MEM_DEVICE && here.device < 0)
+		return LW_REASON_UNREGISTERED;
+	if (own->lane->path->pair >> 1 == LW_MEM_DEVICE && there.device < 0)
+		return LW_REASON_REFUSED;
 	to = slice->op == LW_WRITE ? &there : &here;
 	from = slice->op == LW_WRITE ? &here : &there;
 	/* Ours does the work where it can; it has the streams, and a copy is pushed or pulled by it alike. */

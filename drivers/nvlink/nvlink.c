@@ -132,7 +132,7 @@ static void describe(void *context, struct lw_desc *desc)
 	struct lw_desc_gpu *gpu = &desc->gpu[nvlink->vendor];
 	const char *protocol = protocols[nvlink->engine->config.gpu_protocol];
 
-	if (nvlink->door == NULL)
+	if (nvlink->door == NULL || lw_gpu_used_device(nvlink->gpu) < 0)
 		return;
 	gpu->pid = (uint32_t)getpid();
 	gpu->fd = nvlink->door->fd;

@@ -12,6 +12,8 @@
 #include "lib/engine.h"
 #include "lib/neighbour.h"
 
+bool nvlink_peers_outside;
+
 /* Imports -------------------------------------------------------------------------------------------------------------
  */
 
@@ -186,7 +188,7 @@ static struct nvlink_peer *find_peer(const struct nvlink_engine *nvlink, pid_t p
 
 static int meet(struct nvlink_peer *peer, int32_t fd, char *why, size_t why_size)
 {
-	peer->inside = peer->pid == getpid();
+	peer->inside = peer->pid == getpid() && !nvlink_peers_outside;
 	if (!peer->inside)
 		return lw_neighbour_meet(peer->pid, fd, peer->nonce, &peer->door, &peer->pid_fd, why, why_size);
 	peer->door = door_find_own(peer->nonce);

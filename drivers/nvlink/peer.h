@@ -51,6 +51,9 @@ struct nvlink_reach {
 	uint64_t grants[]; /* by position in the descriptor */
 };
 
+/* Tests set it: engines of this process are reached as if they lived in another one. */
+extern bool nvlink_peers_outside;
+
 /* As in lw_driver_ops. */
 int nvlink_reach(void *context, const struct lw_desc *desc, void **out, char *why, size_t why_size);
 void nvlink_forget(void *given);

@@ -325,7 +325,8 @@ bool lw_path_holds(const struct lw_path *path, uint64_t addr, uint64_t end)
 		if (path->lane[i]->ops->recall == NULL)
 			continue;
 		TAILQ_FOREACH(slice, &path->lane[i]->inflight, link)
-		if (slice->local < end && slice->local + slice->length > addr)
+		if ((slice->local < end && slice->local + slice->length > addr) ||
+		    (path->segment == 0 && slice->remote < end && slice->remote + slice->length > addr))
 			return true;
 	}
 	return false;

@@ -24,6 +24,7 @@
 #include "common/files.h"
 #include "common/gpu.h"
 #include "common/nics.h"
+#include "drivers/nvlink/peer.h"
 #include "drivers/nvmeof/queue.h"
 #include "drivers/shm/peer.h"
 #include "lib/engine.h"
@@ -75,13 +76,26 @@ static const struct fixture fixtures[] = {
 	{"tcp beside shm to a GPU", "drivers=shm,tcp shm_peers=on", OUTSIDE, true, FAR},
 	{"a file from a GPU", "drivers=nvmeof", FILES, true, NEAR},
 	{"null from a GPU", "drivers=null,tcp", NOWHERE, false, NEAR},
+	{"nvlink to itself", "drivers=shm,nvlink,tcp", OWN, true, NEAR | FAR},
+	{"nvlink to itself from the host", "drivers=shm,nvlink,tcp", OWN, true, FAR},
+	{"nvlink to itself, the host's memory", "drivers=shm,nvlink,tcp", OWN, true, NEAR},
+	{"nvlink to a peer in the process", "drivers=shm,nvlink,tcp", PEER, true, NEAR | FAR},
+	{"nvlink from the host to a peer in the process", "drivers=shm,nvlink,tcp", PEER, true, FAR},
+	{"nvlink to the host of a peer in the process", "drivers=shm,nvlink,tcp", PEER, true, NEAR},
+	{"nvlink from memory that is not pinned", "drivers=shm,nvlink,tcp gpu_pin=off", PEER, true, FAR},
+	{"nvlink to memory that is not pinned", "drivers=shm,nvlink,tcp gpu_pin=off", PEER, true, NEAR},
+	{"nvlink by handles", "drivers=shm,nvlink,tcp", OUTSIDE, true, NEAR | FAR},
+	{"nvlink by handles from the host", "drivers=shm,nvlink,tcp", OUTSIDE, true, FAR},
+	{"hip by handles", "drivers=shm,hip,tcp", OUTSIDE, true, NEAR | FAR},
+	{"musa by handles", "drivers=shm,musa,tcp", OUTSIDE, true, NEAR | FAR},
+	{"maca by handles", "drivers=shm,maca,tcp", OUTSIDE, true, NEAR | FAR},
 };
 #define FIXTURES (sizeof(fixtures) / sizeof(fixtures[0]))
 
 static uint64_t seed;
 
-/* A pair of engines (one, if the place is not a peer) with an area of memory each. local and remote are what the CPU sees
- * of them; near and far their addresses, which are others if it is a GPU's memory. */
+/* A pair of engines (one, if the place is not a peer) with an area of memory each. local and remote are what the CPU
+ * sees of them; near and far their addresses, which are others if it is a GPU's memory. */
 struct rig {
 	const struct fixture *fixture;
 	struct lw_engine *engine, *target;
@@ -174,10 +188,25 @@ static bool without_memory(const struct fixture *fixture)
 	return is_files(fixture);
 }
 
-/* Memory of a GPU, of all zeroes; *seen is what the CPU sees of it. */
-static unsigned char *map_gpu(int device, unsigned char **seen)
+/* Whose GPUs its memory is of. */
+static enum lw_gpu_vendor vendor_of(const struct fixture *fixture)
 {
-	unsigned char *memory = test_gpu_alloc(LW_GPU_CUDA, device, AREA);
+	for (int v = LW_GPU_HIP; v < LW_GPU_VENDORS; v++)
+		if (strstr(fixture->drivers, lw_gpu_vendor_name((enum lw_gpu_vendor)v)) != NULL)
+			return (enum lw_gpu_vendor)v;
+	return LW_GPU_CUDA;
+}
+
+/* Whether it is about a driver of GPUs. */
+static bool is_gpus(const struct fixture *fixture)
+{
+	return strncmp(fixture->name, "nvlink", 6) == 0 || vendor_of(fixture) != LW_GPU_CUDA;
+}
+
+/* Memory of a GPU, of all zeroes; *seen is what the CPU sees of it. */
+static unsigned char *map_gpu(enum lw_gpu_vendor vendor, int device, unsigned char **seen)
+{
+	unsigned char *memory = test_gpu_alloc(vendor, device, AREA);
 
 	*seen = test_gpu_peek(memory);
 	memset(*seen, 0, AREA);
@@ -189,7 +218,7 @@ static struct rig set_up(const struct fixture *fixture, const char *settings, co
 	struct rig rig = {.fixture = fixture};
 	char text[512];
 
-	shm_peers_outside = fixture->place >= OUTSIDE;
+	shm_peers_outside = nvlink_peers_outside = fixture->place >= OUTSIDE;
 	nvmeof_backend_forced = strstr(fixture->name, "helper thread") != NULL ? &nvmeof_helper : NULL;
 	snprintf(text, sizeof(text), "%s %s", fixture->drivers, settings);
 	rig.engine = test_engine(text);
@@ -198,12 +227,12 @@ static struct rig set_up(const struct fixture *fixture, const char *settings, co
 		snprintf(text, sizeof(text), "%s %s", fixture->drivers, target_settings);
 		rig.target = test_engine(text);
 	}
-	rig.near = (fixture->gpus & NEAR) != 0 ? map_gpu(0, &rig.local) : test_map(AREA, NULL);
+	rig.near = (fixture->gpus & NEAR) != 0 ? map_gpu(vendor_of(fixture), 0, &rig.local) : test_map(AREA, NULL);
 	if ((fixture->gpus & NEAR) == 0)
 		rig.local = rig.near;
 	rig.remote = NULL;
 	if ((fixture->gpus & FAR) != 0)
-		rig.far = map_gpu(1, &rig.remote);
+		rig.far = map_gpu(vendor_of(fixture), 1, &rig.remote);
 	else if (fixture->place != MAPPED)
 		rig.remote = test_map(AREA, NULL);
 	else if (lw_mem_alloc(rig.target, AREA, NULL, 0, (void **)&rig.remote) != 0)
@@ -227,7 +256,7 @@ static void drop_remote(const struct rig *rig)
 	if (rig->fixture->place == MAPPED)
 		assert_int_equal(lw_mem_free(rig->target, rig->remote), 0);
 	else if ((rig->fixture->gpus & FAR) != 0)
-		test_gpu_free(LW_GPU_CUDA, rig->far);
+		test_gpu_free(vendor_of(rig->fixture), rig->far);
 	else
 		test_unmap(rig->remote, AREA);
 }
@@ -235,7 +264,7 @@ static void drop_remote(const struct rig *rig)
 static void drop_local(const struct rig *rig)
 {
 	if ((rig->fixture->gpus & NEAR) != 0)
-		test_gpu_free(LW_GPU_CUDA, rig->near);
+		test_gpu_free(vendor_of(rig->fixture), rig->near);
 	else
 		test_unmap(rig->local, AREA);
 }
@@ -255,6 +284,7 @@ static void tear_down(struct rig *rig)
 	assert_int_equal(test_gpu_live("memory"), 0);
 	assert_int_equal(test_gpu_live("stream"), 0);
 	assert_int_equal(test_gpu_live("event"), 0);
+	assert_int_equal(test_gpu_live("import") + test_gpu_live("pinned"), 0);
 	assert_int_equal(test_gpu_live("host"), 0);
 	assert_int_equal(test_gpu_blocked(), 0);
 }
@@ -1137,6 +1167,7 @@ static void test_stats_lanes_add_up(void **state)
 	struct rig rig = set_up(fixture, "workers=2 tcp_lanes=3", "workers=2");
 	struct lw_engine_stats whole = {.size = sizeof(whole)};
 	struct lw_lane_stats lanes[64], own = {0}, served = {0};
+	uint64_t by_gpu = 0;
 	struct lw_request requests[200];
 	uint64_t wrote = 0, read = 0;
 	int count;
@@ -1169,6 +1200,8 @@ static void test_stats_lanes_add_up(void **state)
 			sum->slices += lanes[i].slices;
 			sum->errors += lanes[i].errors;
 			sum->connects += lanes[i].connects;
+			if (strcmp(lanes[i].driver, lw_desc_gpu_names[vendor_of(fixture)]) == 0)
+				by_gpu += lanes[i].slices;
 		}
 	}
 	assert_int_equal(own.tx_bytes, wrote);
@@ -1177,6 +1210,8 @@ static void test_stats_lanes_add_up(void **state)
 	if (files_of(rig.fixture) == 1 && strstr(rig.fixture->drivers, "rdma_max_mr_bytes") == NULL)
 		assert_int_equal(own.slices, 200);
 	assert_int_equal(own.errors, 0);
+	if (is_gpus(fixture)) /* and not through bounce buffers of the host's */
+		assert_int_equal(by_gpu, 200);
 	if (strstr(rig.fixture->name, "tcp") != NULL) {
 		assert_int_equal(served.tx_bytes, read);
 		assert_int_equal(served.rx_bytes, wrote);
@@ -1188,14 +1223,17 @@ static void test_stats_lanes_add_up(void **state)
 	tear_down(&rig);
 }
 
-/* The process' CUDA from now on is the stand-in, before an engine looks for a real one. */
+/* The process' runtimes from now on are the stand-in, before an engine looks for real ones. */
 static void use_standin(void)
 {
 	const struct lw_gpu *gpu;
 	char why[300] = "";
 
-	if (lw_gpu_open(LW_GPU_CUDA, test_gpu_library(), &gpu, why, sizeof(why)) != 0)
-		print_message("no stand-in: %s\n", why);
+	for (int v = 0; v < LW_GPU_VENDORS; v++)
+		if (lw_gpu_open((enum lw_gpu_vendor)v, test_gpu_library(), &gpu, why, sizeof(why)) != 0)
+			print_message("no stand-in: %s\n", why);
+	test_gpu_own_imports(true); /* peers that are reached as if they were outside are not */
+	test_gpu_delay(20);
 }
 
 #define CASE(f)                                                                                                        \
@@ -1207,10 +1245,14 @@ static void use_standin(void)
  * each, since all together take long on a busy machine. */
 static const char *group_of(const struct fixture *fixture)
 {
-	return fixture->gpus != HOSTS ? "gpus" : is_files(fixture) ? "files" : "";
+	if (is_gpus(fixture))
+		return "nvlink";
+	if (fixture->gpus != HOSTS)
+		return "gpus";
+	return is_files(fixture) ? "files" : "";
 }
 
-/* An argument is a pattern of names, as "null*", or one of the words "files" and "gpus". */
+/* An argument is a pattern of names, as "null*", or one of the words "files", "gpus" and "nvlink". */
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -1246,11 +1288,12 @@ int main(int argc, char **argv)
 	static struct CMUnitTest tests[CASES * FIXTURES];
 	static char names[CASES * FIXTURES][128];
 	const char *group = argc > 1 ? argv[1] : "";
-	bool pattern = group[0] != '\0' && strcmp(group, "files") != 0 && strcmp(group, "gpus") != 0;
+	bool pattern = group[0] != '\0' && strcmp(group, "files") != 0 && strcmp(group, "gpus") != 0 &&
+		       strcmp(group, "nvlink") != 0;
 	size_t count = 0;
 
 	seed = test_seed();
-	if (strcmp(group, "gpus") == 0 || (pattern && strstr(group, "GPU") != NULL))
+	if (strcmp(group, "gpus") == 0 || strcmp(group, "nvlink") == 0 || pattern)
 		use_standin();
 	/* Without hardware the devices are this program's own; in the lab they are the kernel's. */
 	if ((pattern || group[0] == '\0') && !has_rdma())

@@ -156,11 +156,6 @@ EXPORT void standin_delay(unsigned int us)
 	pthread_mutex_unlock(&standin.lock);
 }
 
-EXPORT int standin_device(void)
-{
-	return current[LW_GPU_CUDA];
-}
-
 __attribute__((constructor)) static void read_environment(void)
 {
 	const char *at = getenv("STANDIN_GPU");

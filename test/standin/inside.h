@@ -43,6 +43,7 @@ struct standin {
 	int devices;
 	unsigned int delay_us;
 	bool hold;
+	bool own_imports;
 	struct range *ranges;
 	bool started[LW_GPU_VENDORS];
 	bool context[LW_GPU_VENDORS][DEVICES_MAX];

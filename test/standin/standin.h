@@ -39,11 +39,11 @@ size_t standin_live(const char *kind);
 /* Copies from or to memory of the host that is not pinned. */
 unsigned int standin_blocked(void);
 
-/* Each piece of work takes up to so many microseconds. */
+/* Some pieces of work take up to so many microseconds. */
 void standin_delay(unsigned int us);
 /* Nothing under way goes on until it is let go. */
 void standin_hold(bool hold);
-/* The device of the calling thread, of CUDA; without a call of an entry point. */
-int standin_device(void);
+/* A process may import what it has exported itself, for tests that play two in one. */
+void standin_own_imports(bool allowed);
 
 #endif

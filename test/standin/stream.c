@@ -119,7 +119,7 @@ static void *work_main(void *arg)
 	for (;;) {
 		struct timespec pause = {0};
 
-		if (standin.delay_us > 0)
+		if (standin.delay_us > 0 && rand_r(&random_state) % 8 == 0)
 			pause.tv_nsec = (long)((unsigned int)rand_r(&random_state) % (standin.delay_us + 1)) * 1000;
 		if (standin.hold || !work_some()) {
 			pthread_cond_wait(&more, &standin.lock);
