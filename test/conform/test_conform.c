@@ -1115,7 +1115,7 @@ static void unregister_in_storm(const struct fixture *fixture, int side)
 {
 	/* Where the peer does not look at ranges itself, each request to one that is gone waits until it was asked,
 	 * which is once a second. */
-	int rounds = side == 1 && strstr(fixture->drivers, "=rdma") != NULL ? 2 : 10;
+	int rounds = side == 1 && (strstr(fixture->drivers, "=rdma") != NULL || is_gpus(fixture)) ? 2 : 10;
 
 	for (int round = 0; round < rounds; round++) {
 		struct storm state = {.rig = set_up(fixture, "workers=2 " STORM_LANES, "workers=2")};
