@@ -30,6 +30,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define DOOR_PLACES 256u
 #define DOOR_BUFFERS_MAX (1u << 20)
@@ -90,6 +91,9 @@ struct door {
 
 /* This process, as it enters itself in a place. 0 with a reason: /proc is not this process' own. */
 uint64_t door_self(char *why, size_t why_size);
+
+/* When a process was started, in ticks after the boot: with its number that names it for ever. 0: unknown. */
+uint64_t door_started(pid_t pid);
 
 /* The owner: a door for so many buffers with a random nonce. 0; -ENOMEM, -EMFILE, -ENOSYS, with the reason. */
 int door_open(uint32_t buffers, struct door **out, char *why, size_t why_size);

@@ -20,7 +20,8 @@ bool nvlink_peers_outside;
 struct nvlink_import {
 	uint32_t refs;
 	const struct lw_gpu *gpu;
-	unsigned char nonce[DOOR_NONCE]; /* the peer's; zero: it has none */
+	pid_t pid; /* the peer's process; 0: unknown */
+	uint64_t started;
 	struct lw_desc_allocation allocation;
 	int entered; /* the device under which it was opened */
 	void *base;  /* here */
@@ -31,10 +32,11 @@ struct nvlink_import {
 static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct nvlink_import *imports; /* of all engines of the process */
 
-static bool is_same(const struct nvlink_import *import, const struct lw_gpu *gpu, const unsigned char *nonce,
+/* The same allocation of the same process: its engines may come and go. */
+static bool is_same(const struct nvlink_import *import, const struct lw_gpu *gpu, const struct nvlink_peer *peer,
 		    const struct lw_desc_allocation *allocation)
 {
-	return import->gpu == gpu && memcmp(import->nonce, nonce, DOOR_NONCE) == 0 &&
+	return import->gpu == gpu && import->pid == peer->pid && import->started == peer->started &&
 	       import->allocation.addr == allocation->addr && import->allocation.length == allocation->length &&
 	       import->allocation.id == allocation->id &&
 	       memcmp(import->allocation.handle, allocation->handle, LW_DESC_HANDLE) == 0;
@@ -79,7 +81,7 @@ static int open_import(struct nvlink_import *import)
 }
 
 /* The allocation as it is imported already, or is imported now. */
-static int take_import(const struct lw_gpu *gpu, int device, const unsigned char *nonce,
+static int take_import(const struct lw_gpu *gpu, int device, const struct nvlink_peer *peer,
 		       const struct lw_desc_allocation *allocation, struct nvlink_import **out)
 {
 	struct nvlink_import *import;
@@ -87,7 +89,7 @@ static int take_import(const struct lw_gpu *gpu, int device, const unsigned char
 
 	pthread_mutex_lock(&imports_lock);
 	for (import = imports; import != NULL; import = import->next)
-		if (is_same(import, gpu, nonce, allocation))
+		if (is_same(import, gpu, peer, allocation))
 			break;
 	if (import != NULL) {
 		import->refs++;
@@ -95,9 +97,12 @@ static int take_import(const struct lw_gpu *gpu, int device, const unsigned char
 		import = calloc(1, sizeof(*import));
 		error = import == NULL ? -ENOMEM : 0;
 		if (error == 0) {
-			*import = (struct nvlink_import){
-				.refs = 1, .gpu = gpu, .allocation = *allocation, .entered = device};
-			memcpy(import->nonce, nonce, DOOR_NONCE);
+			*import = (struct nvlink_import){.refs = 1,
+							 .gpu = gpu,
+							 .pid = peer->pid,
+							 .started = peer->started,
+							 .allocation = *allocation,
+							 .entered = device};
 			error = open_import(import);
 		}
 		if (error == 0) {
@@ -189,6 +194,7 @@ static struct nvlink_peer *find_peer(const struct nvlink_engine *nvlink, pid_t p
 static int meet(struct nvlink_peer *peer, int32_t fd, char *why, size_t why_size)
 {
 	peer->inside = peer->pid == getpid() && !nvlink_peers_outside;
+	peer->started = door_started(peer->pid); /* before it is met: then it is that process' */
 	if (!peer->inside)
 		return lw_neighbour_meet(peer->pid, fd, peer->nonce, &peer->door, &peer->pid_fd, why, why_size);
 	peer->door = door_find_own(peer->nonce);
@@ -322,7 +328,7 @@ static int add_imports(struct nvlink_engine *nvlink, struct nvlink_reach *reach,
 		struct nvlink_mapping *mapping = &reach->mappings[reach->count];
 		struct nvlink_import *import = NULL;
 
-		error = take_import(nvlink->gpu, device, reach->peer->nonce, &gpu->memory[i], &import);
+		error = take_import(nvlink->gpu, device, reach->peer, &gpu->memory[i], &import);
 		if (error != 0) {
 			snprintf(why, why_size, "its allocation of %llu bytes at 0x%llx can't be imported: %s",
 				 (unsigned long long)gpu->memory[i].length, (unsigned long long)gpu->memory[i].addr,

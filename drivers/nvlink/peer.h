@@ -34,6 +34,7 @@ struct nvlink_peer {
 	struct door *door; /* NULL: an engine of another kind, which has none */
 	bool inside;       /* another engine of this process: its addresses are ours */
 	pid_t pid;
+	uint64_t started;
 	int pid_fd; /* readable when it has ended; -1: inside, or unknown */
 	unsigned char nonce[DOOR_NONCE];
 	struct nvlink_peer *next;

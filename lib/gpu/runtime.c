@@ -221,17 +221,24 @@ static int result(const struct lw_gpu *gpu, int code)
 /* What there is ------------------------------------------------------------------------------------------------------
  */
 
-bool lw_gpu_in_use(const struct lw_gpu *gpu)
+/* 1: the process has started it; 0: it has not; a negative errno: nobody can tell. */
+static int is_started(const struct lw_gpu *gpu)
 {
 	int (*device_get_count)(int *count);
-	int count;
+	int count, code;
 
 	if (gpu->names->driver == NULL)
-		return true;
+		return 1;
 	if (!find_driver(gpu))
-		return false;
+		return 0;
 	device_get_count = atomic_load_explicit(&gpu->device_get_count, memory_order_relaxed);
-	return device_get_count != NULL && device_get_count(&count) == GPU_OK;
+	code = device_get_count != NULL ? device_get_count(&count) : GPU_NOT_STARTED;
+	return code == GPU_OK ? 1 : code == GPU_NOT_STARTED || code == GPU_NO_DEVICE ? 0 : errno_of(code);
+}
+
+bool lw_gpu_in_use(const struct lw_gpu *gpu)
+{
+	return is_started(gpu) > 0;
 }
 
 int lw_gpu_used_device(const struct lw_gpu *gpu)
@@ -279,8 +286,12 @@ static int device_by_driver(const struct lw_gpu *gpu, uint64_t addr, int *device
 	int (*get)(void *out, int attribute, uint64_t of) =
 		atomic_load_explicit(&gpu->pointer_get_attribute, memory_order_relaxed);
 	unsigned int kind = 0, managed = 0;
+	int code = get != NULL ? get(&kind, GPU_ATTRIBUTE_KIND, addr) : GPU_NOT_SUPPORTED;
 
-	if (get == NULL || get(&kind, GPU_ATTRIBUTE_KIND, addr) != GPU_OK || kind != GPU_KIND_DEVICE ||
+	/* What can't be told is no word for "the host's": the CPU would touch it. */
+	if (code != GPU_OK && code != GPU_INVALID)
+		return errno_of(code);
+	if (code != GPU_OK || kind != GPU_KIND_DEVICE ||
 	    (get(&managed, GPU_ATTRIBUTE_MANAGED, addr) == GPU_OK && managed != 0))
 		return -ENOENT;
 	return get(device, GPU_ATTRIBUTE_ORDINAL, addr) == GPU_OK ? 0 : -EIO;
@@ -315,10 +326,10 @@ static int find_in(const struct lw_gpu *gpu, const void *addr, struct lw_gpu_mem
 	int (*range)(uint64_t * base, size_t * size, uint64_t of);
 	struct lw_gpu_guard guard;
 	size_t size = 0;
-	int error;
+	int error = is_started(gpu);
 
-	if (!lw_gpu_in_use(gpu))
-		return -ENOENT;
+	if (error <= 0)
+		return error == 0 ? -ENOENT : error;
 	error = gpu->names->driver != NULL ? device_by_driver(gpu, at, &memory.device)
 					   : device_by_runtime(gpu, addr, &memory.device);
 	if (error != 0)

@@ -80,8 +80,8 @@ int lw_gpu_used_device(const struct lw_gpu *gpu);
 int lw_gpu_devices(const struct lw_gpu *gpu, int *count);
 
 /* Which open runtime and device an address belongs to. 0; -ENOENT: memory of the host, also pinned or managed, which
- * the CPU may touch; -ENOTSUP: a device's, but nobody can tell the bounds of its allocation; -EIO. Costs a call or two
- * of the runtime; starts nothing. */
+ * the CPU may touch; -ENOTSUP: a device's, but nobody can tell the bounds of its allocation; another one: nobody can
+ * tell. Costs a call or two of the runtime; starts nothing. */
 int lw_gpu_find(const void *addr, struct lw_gpu_memory *out);
 
 /* Whether copies from and to that memory of the host go on without the runtime's waiting for them: it is pinned. In a
