@@ -134,6 +134,30 @@ static void test_find_of_pinned_memory_is_the_hosts(void **state)
 	assert_int_equal(test_gpu_live("host") + test_gpu_live("pinned"), 0);
 }
 
+/* The CPU would touch what is taken for the host's memory. */
+static void test_find_that_fails_is_no_word_for_the_hosts(void **state)
+{
+	static const char *const entries[LW_GPU_VENDORS][2] = {{"DeviceGetCount", "PointerGetAttribute"},
+							       {"PointerGetAttributes", "MemGetAddressRange"},
+							       {"DeviceGetCount", "PointerGetAttribute"},
+							       {"PointerGetAttributes", "GetDevice"}};
+
+	(void)state;
+	for (int v = 0; v < LW_GPU_VENDORS; v++) {
+		unsigned char *device = test_gpu_alloc((enum lw_gpu_vendor)v, 0, MIB);
+		struct lw_gpu_memory memory;
+
+		open_gpu((enum lw_gpu_vendor)v);
+		for (int i = 0; i < 2; i++) {
+			test_gpu_fail(entries[v][i], 1, 999);
+			assert_int_not_equal(lw_gpu_find(device, &memory), -ENOENT);
+			assert_true(test_gpu_failed());
+		}
+		assert_int_equal(lw_gpu_find(device, &memory), 0);
+		test_gpu_free((enum lw_gpu_vendor)v, device);
+	}
+}
+
 /* A thread that never named a device must not get a context on device 0 because of us. Threads of their own don't
  * assert, but return what is wrong. */
 static void *look_from_a_fresh_thread(void *arg)
@@ -419,6 +443,7 @@ int main(void)
 		cmocka_unit_test(test_find_in_a_process_without_gpu_starts_nothing),
 		cmocka_unit_test(test_guard_makes_no_context_elsewhere),
 		cmocka_unit_test(test_find_tells_device_and_whole_allocation),
+		cmocka_unit_test(test_find_that_fails_is_no_word_for_the_hosts),
 		cmocka_unit_test(test_find_of_pinned_memory_is_the_hosts),
 		cmocka_unit_test(test_guards_nest_and_restore_the_device),
 		cmocka_unit_test(test_copies_move_bytes_between_devices_and_host),
