@@ -346,6 +346,12 @@ function(lw_sim folder count)
 	endforeach()
 endfunction()
 
+# FOLDER/gpu_check.c runs on real GPUs, by FOLDER/run.sh; the test is that it runs, over the stand-in or over none.
+function(lw_gpu_check folder)
+	lw_test_program(gpu_check gpu ${folder}/gpu_check.c)
+	lw_test_scripts(gpu)
+endfunction()
+
 # Each test/bench/NAME.c is a program of its own; test/bench/run.sh runs them. The one called compat is linked with the
 # libraries as hosts are: the one that lw_compat made, and the shared one.
 function(lw_benches folder compat)

@@ -57,7 +57,7 @@ struct nvlink_engine {
 
 int nvlink_attach(void *context, uint32_t index, const struct lw_memory *memory, char *why, size_t why_size);
 void nvlink_detach(void *context, uint32_t index);
-int nvlink_piece(void *context, uint32_t index, struct lw_desc *desc, struct lw_desc_buffer *buffer);
+int nvlink_piece(void *context, uint32_t index, struct lw_desc *desc, struct lw_desc_buffer *out);
 /* All buffers that were not detached. */
 void nvlink_buffers_free(struct nvlink_engine *nvlink);
 

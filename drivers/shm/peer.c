@@ -90,7 +90,7 @@ static int meet(struct shm_peer *peer, int32_t fd, char *why, size_t why_size)
 {
 	int error = lw_neighbour_meet(peer->pid, fd, peer->nonce, &peer->door, &peer->pid_fd, why, why_size);
 
-	if (error != 0)
+	if (error != 0 || peer->door == NULL)
 		return error;
 	peer->witness = peer->door->page->witness;
 	error = shm_peer_check(peer);

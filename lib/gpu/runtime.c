@@ -127,7 +127,7 @@ static void *load(const struct lw_gpu_names *names, const char *library, const c
 				 dlerror(), names->name);
 		return handle;
 	}
-	for (int may_load = 0; handle == NULL && may_load <= names->light; may_load++)
+	for (int may_load = 0; handle == NULL && may_load <= (names->light ? 1 : 0); may_load++)
 		for (const char *const *soname = names->libraries; handle == NULL && *soname != NULL; soname++) {
 			*file = *soname;
 			handle = dlopen(*soname, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE | (may_load ? 0 : RTLD_NOLOAD));
