@@ -32,12 +32,15 @@ struct lw_hint {
 };
 
 struct lw_path {
-	uint32_t segment; /* index of the slot */
+	uint32_t segment;      /* index of the slot */
+	uint32_t gen;          /* of the segment that it serves; 0: idle */
+	struct lw_lane *quick; /* up, and its driver may move small requests at once; NULL: none */
+	struct lw_hint hint;   /* of the peer's ranges */
 	uint32_t pair;
-	uint32_t gen; /* of the segment that it serves; 0: idle */
+	bool active; /* in the worker's list of paths with work */
+	bool staged; /* the route takes bounce buffers in the place of our memory */
 	uint32_t lanes;
 	uint32_t route;        /* number of the one that the lanes are of, as lw_route_at counts */
-	bool staged;           /* the route takes bounce buffers in the place of our memory */
 	uint32_t ways;         /* of the route, when lanes were last connected; at least 1 */
 	uint32_t inflight;     /* slices on its lanes */
 	uint32_t bulk;         /* of those, slices of bulk */
@@ -46,11 +49,8 @@ struct lw_path {
 	uint32_t held;         /* slices in use */
 	uint32_t bounces;      /* bounce buffers that slices of it hold */
 	uint32_t copies;       /* slices in copying */
-	struct lw_lane *quick; /* up, and its driver may move small requests at once; NULL: none */
-	struct lw_hint hint;   /* of the peer's ranges */
 	uint32_t deadline_ms;  /* no task's deadline is before; valid if timed */
 	bool timed;
-	bool active;         /* in the worker's list of paths with work */
 	enum lw_reason dead; /* not NONE: every request ends with it until the segment is opened again */
 	struct lw_task_list waiting[LW_PATH_LISTS]; /* by priority; LW_PATH_MISSED */
 	struct lw_slice_list retry;

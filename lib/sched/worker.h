@@ -57,6 +57,8 @@ struct lw_worker {
 	uint32_t clocked; /* the pass in which the clock was read last */
 	uint32_t hot;     /* slices on lanes: epoll is asked each pass */
 	bool draining;    /* requests are queued, not carried out at once */
+	/* Memory of a GPU was registered: set once, before it is on the map, by who does so. */
+	_Atomic bool devices;
 	uint32_t ios;     /* drivers' descriptors in the epoll set */
 	struct lw_tally tally;
 	struct lw_hint local_hint;
@@ -83,7 +85,6 @@ struct lw_worker {
 	struct lw_inbox_node *later; /* commands that wait for the next millisecond */
 	struct lw_bounces bounces;
 	/* shared */
-	_Atomic bool devices; /* memory of a GPU was registered: set once, before it is on the map */
 	alignas(64) struct lw_inbox commands;
 	alignas(64) _Atomic uint32_t sleeping; /* every submit looks at it: nothing that is written often beside it */
 	_Atomic uint32_t driving;              /* caller mode: somebody is inside a pass */
