@@ -153,6 +153,7 @@ struct lw_engine {
 	uint32_t *buffers_free; /* stack of slots */
 	uint32_t buffers_free_count, buffers_free_room, buffers_room;
 	uint32_t live_buffers, live_segments, live_channels;
+	uint32_t own_buffers; /* of the live ones, the engine's */
 	uint32_t revoking;         /* buffers that are */
 	uint32_t entering;         /* the same */
 	struct lw_places places;   /* under its own lock */
@@ -230,6 +231,9 @@ void lw_cancel_fini(struct lw_engine *engine);
 /* memory.c */
 void lw_memory_init(struct lw_engine *engine);
 void lw_memory_fini(struct lw_engine *engine);
+/* Enters memory of the engine's own, which drivers move from and to as from what is registered; it is not shown, and
+ * stays until the engine is closed. 0, or as lw_memory_register. */
+int lw_memory_enter_own(struct lw_engine *engine, void *addr, size_t length);
 /* Whether a buffer with a byte of [addr, end) is registered, or not let go of yet. Under the lock. */
 bool lw_memory_in_use(const struct lw_engine *engine, uint64_t addr, uint64_t end);
 /* alloc.c: memory of lw_mem_alloc, which other processes can map. */

@@ -25,6 +25,7 @@ void lw_memory_init(struct lw_engine *engine)
 	engine->buffers_room = 0;
 	engine->buffers_free_count = 0;
 	engine->live_buffers = 0;
+	engine->own_buffers = 0;
 	engine->revoking = 0;
 	engine->entering = 0;
 }
@@ -355,16 +356,20 @@ static int find_kinds(struct lw_engine *engine, const struct lw_memory *list, si
 	return error;
 }
 
-/* Enters the buffers, all or none. */
-static int enter_buffers(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
+/* Enters the buffers, all or none. kind: what is known of all of them. */
+static int enter_buffers(struct lw_engine *engine, const struct lw_memory *list, size_t count, uint32_t kind,
+			 lw_buffer_t *ids)
 {
 	struct entry *entries = calloc(count, sizeof(*entries));
 	size_t attached = 0;
-	int error;
+	int error = 0;
 
 	if (entries == NULL)
 		return lw_fail(-ENOMEM, "no memory for the list of buffers");
-	error = find_kinds(engine, list, count, entries);
+	if (kind == 0)
+		error = find_kinds(engine, list, count, entries);
+	for (size_t i = 0; kind != 0 && i < count; i++)
+		entries[i].kind = kind;
 	if (error != 0)
 		goto out;
 	pthread_mutex_lock(&engine->lock);
@@ -582,6 +587,20 @@ static int announce(struct lw_engine *engine, const lw_buffer_t *ids, size_t cou
 	return lw_fail(error, "%zu buffers could not be announced in the metadata store: %s", count, why);
 }
 
+int lw_memory_enter_own(struct lw_engine *engine, void *addr, size_t length)
+{
+	struct lw_memory memory = {.addr = addr, .length = length, .access = LW_ACCESS_LOCAL};
+	lw_buffer_t id;
+	int error = enter_buffers(engine, &memory, 1, LW_RANGE_OWN, &id);
+
+	if (error != 0)
+		return error;
+	pthread_mutex_lock(&engine->lock);
+	engine->own_buffers++;
+	pthread_mutex_unlock(&engine->lock);
+	return 0;
+}
+
 int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
 {
 	lw_buffer_t *entered;
@@ -598,7 +617,7 @@ int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, s
 	if (error != 0)
 		return error;
 	entered = malloc(count * sizeof(*entered));
-	error = entered != NULL ? enter_buffers(engine, list, count, entered)
+	error = entered != NULL ? enter_buffers(engine, list, count, 0, entered)
 				: lw_fail(-ENOMEM, "no memory for the list of buffers");
 	if (error == 0 && engine->directory != NULL && is_offered(list, count))
 		error = announce(engine, entered, count);

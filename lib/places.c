@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "lib/engine.h"
 #include "lib/error.h"
@@ -39,10 +40,35 @@ static int equip(struct lw_engine *engine, enum lw_bounce_role role, uint32_t pl
 	const struct lw_config *config = &engine->config;
 	int error = 0;
 
-	for (uint32_t i = 0; i < engine->worker_count && error == 0; i++)
-		error = lw_bounces_add(&engine->workers[i].bounces, role, place, gpu, device,
-				       (uint32_t)config->stage_slots, config->stage_bytes);
+	for (uint32_t i = 0; i < engine->worker_count && error == 0; i++) {
+		struct lw_bounces *bounces = &engine->workers[i].bounces;
+		struct lw_bounce_pool *pool;
+
+		error = lw_bounces_add(bounces, role, place, gpu, device, (uint32_t)config->stage_slots,
+				       config->stage_bytes);
+		pool = bounces->pool[role][lw_gpu_vendor_of(gpu)];
+		/* Drivers that have to know memory before it moves have to know this. */
+		if (error != 0 || role != LW_BOUNCE_OURS || pool->entered)
+			continue;
+		error = lw_memory_enter_own(engine, pool->memory, pool->count * pool->bytes);
+		pool->entered = error == 0;
+	}
 	return error;
+}
+
+/* A runtime that the process has loaded since the engine was opened, if the buffer is said to be of one. */
+static void open_late(const char *location)
+{
+	const struct lw_gpu *gpu;
+	char why[200];
+
+	for (int i = 0; location != NULL && i < LW_GPU_VENDORS; i++) {
+		const char *name = lw_gpu_vendor_name((enum lw_gpu_vendor)i);
+
+		if (strncmp(location, name, strlen(name)) == 0 && location[strlen(name)] == ':' &&
+		    lw_gpu_opened((enum lw_gpu_vendor)i) == NULL)
+			(void)lw_gpu_open((enum lw_gpu_vendor)i, NULL, &gpu, why, sizeof(why));
+	}
 }
 
 static int enter_device(struct lw_engine *engine, const struct lw_memory *memory, size_t number,
@@ -76,10 +102,12 @@ int lw_place_of(struct lw_engine *engine, const struct lw_memory *memory, size_t
 {
 	uint64_t addr = (uint64_t)(uintptr_t)memory->addr;
 	struct lw_gpu_memory found;
-	int error = lw_gpu_find(memory->addr, &found);
+	int error;
 
 	*kind = 0;
 	location[0] = '\0';
+	open_late(memory->location);
+	error = lw_gpu_find(memory->addr, &found);
 	if (error == -ENOENT)
 		return 0;
 	if (error != 0)

@@ -14,6 +14,7 @@
 
 /* What lw_range.access tells beside enum lw_access: which kind of memory it is. A request stays inside one kind. */
 #define LW_RANGE_DEVICE (UINT32_C(1) << 31) /* of a GPU: the CPU must not touch it */
+#define LW_RANGE_OWN (UINT32_C(1) << 30)    /* the engine's bounce buffers, which drivers know as other memory */
 #define LW_RANGE_PLACE_SHIFT 24             /* our own of a GPU: which one's, see lib/places.h */
 #define LW_RANGE_PLACES 64u
 #define LW_RANGE_KIND (UINT32_MAX << LW_RANGE_PLACE_SHIFT)

@@ -28,10 +28,9 @@ void lw_routes_drop(struct lw_view *view)
 	}
 }
 
-/* A driver that has to know memory before it can move does not know bounce buffers. */
 static bool stages(const struct lw_driver_ops *ops, uint32_t pair)
 {
-	return (pair & 1) == LW_MEM_DEVICE && ops->attach == NULL && !lw_driver_moves(ops, pair) &&
+	return (pair & 1) == LW_MEM_DEVICE && !lw_driver_moves(ops, pair) &&
 	       lw_driver_moves(ops, LW_PAIR(LW_MEM_HOST, pair >> 1));
 }
 

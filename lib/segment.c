@@ -557,7 +557,7 @@ int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_
 	struct lw_segment_slot *slot;
 	struct lw_range *ranges = NULL;
 	struct lw_view *view;
-	size_t count = 0;
+	size_t count = 0, total;
 	int error;
 
 	if (out == NULL && max != 0)
@@ -573,18 +573,22 @@ int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_
 	}
 	view = atomic_load(&slot->view);
 	map = segment == LW_SEGMENT_LOCAL ? atomic_load(&engine->memory) : view != NULL ? view->ranges : NULL;
-	max = max < lw_rangemap_count(map) ? max : lw_rangemap_count(map);
-	ranges = malloc((max + 1) * sizeof(*ranges));
+	total = lw_rangemap_count(map);
+	ranges = malloc((total + 1) * sizeof(*ranges));
 	if (ranges == NULL) {
 		error = lw_fail(-ENOMEM, "no memory for the list of ranges");
 		goto out;
 	}
-	count = lw_rangemap_list(map, ranges, max);
-	for (size_t i = 0; out != NULL && i < max; i++)
-		out[i] = (struct lw_segment_range){
-			.addr = ranges[i].addr,
-			.length = ranges[i].end - ranges[i].addr,
-			.access = ranges[i].access & LW_ACCESS_REMOTE};
+	lw_rangemap_list(map, ranges, total);
+	for (size_t i = 0; i < total; i++) {
+		if ((ranges[i].access & LW_RANGE_OWN) != 0)
+			continue;
+		if (count < max)
+			out[count] = (struct lw_segment_range){.addr = ranges[i].addr,
+							       .length = ranges[i].end - ranges[i].addr,
+							       .access = ranges[i].access & LW_ACCESS_REMOTE};
+		count++;
+	}
 out:
 	pthread_mutex_unlock(&engine->lock);
 	free(ranges);

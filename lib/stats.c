@@ -104,7 +104,7 @@ int lw_stats_engine(struct lw_engine *engine, struct lw_engine_stats *out)
 	}
 	stats.live_batches = atomic_load_explicit(&engine->live_batches, memory_order_relaxed);
 	pthread_mutex_lock(&engine->lock);
-	stats.live_buffers = engine->live_buffers;
+	stats.live_buffers = engine->live_buffers - engine->own_buffers;
 	stats.live_segments = engine->live_segments;
 	stats.live_channels = engine->live_channels;
 	pthread_mutex_unlock(&engine->lock);

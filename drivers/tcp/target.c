@@ -521,7 +521,7 @@ static void work(struct tcp_sock *sock)
 	} while (served->answers.count < waits);
 	if (served->closing)
 		linger(served);
-	else if (served->finished && served->answers.count == 0)
+	else if (served->finished && served->answers.count == 0 && served->staged.left == 0)
 		tcp_served_end(served, false);
 }
 

@@ -53,6 +53,7 @@ struct lw_bounce_pool {
 	uint64_t bytes; /* of a slot */
 	uint32_t count;
 	uint32_t held;
+	bool entered; /* drivers know the memory; under the lock of lib/places.h */
 	struct lw_bounce_slots free;
 	struct lw_bounce_slot *slot;
 };

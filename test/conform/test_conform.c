@@ -74,6 +74,8 @@ static const struct fixture fixtures[] = {
 	{"shm by the kernel from a GPU", "drivers=shm,tcp shm_peers=on", OUTSIDE, true, NEAR},
 	{"shm to mapped memory from a GPU", "drivers=shm,tcp shm_peers=on", MAPPED, true, NEAR},
 	{"tcp beside shm to a GPU", "drivers=shm,tcp shm_peers=on", OUTSIDE, true, FAR},
+	{"rdma from a GPU", "drivers=rdma,tcp", PEER, true, NEAR},
+	{"rdma beside tcp to a GPU", "drivers=rdma,tcp", PEER, true, FAR},
 	{"a file from a GPU", "drivers=nvmeof", FILES, true, NEAR},
 	{"null from a GPU", "drivers=null,tcp", NOWHERE, false, NEAR},
 	{"nvlink to itself", "drivers=shm,nvlink,tcp", OWN, true, NEAR | FAR},
@@ -1248,11 +1250,11 @@ static const char *group_of(const struct fixture *fixture)
 	if (is_gpus(fixture))
 		return "nvlink";
 	if (fixture->gpus != HOSTS)
-		return "gpus";
+		return strstr(fixture->drivers, "=tcp") != NULL ? "gpus_tcp" : "gpus";
 	return is_files(fixture) ? "files" : "";
 }
 
-/* An argument is a pattern of names, as "null*", or one of the words "files", "gpus" and "nvlink". */
+/* An argument is a pattern of names, as "null*", or one of the words "files", "gpus", "gpus_tcp" and "nvlink". */
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -1288,15 +1290,16 @@ int main(int argc, char **argv)
 	static struct CMUnitTest tests[CASES * FIXTURES];
 	static char names[CASES * FIXTURES][128];
 	const char *group = argc > 1 ? argv[1] : "";
-	bool pattern = group[0] != '\0' && strcmp(group, "files") != 0 && strcmp(group, "gpus") != 0 &&
-		       strcmp(group, "nvlink") != 0;
+	bool files = strcmp(group, "files") == 0;
+	bool gpus = strncmp(group, "gpus", 4) == 0 || strcmp(group, "nvlink") == 0;
+	bool pattern = group[0] != '\0' && !files && !gpus;
 	size_t count = 0;
 
 	seed = test_seed();
-	if (strcmp(group, "gpus") == 0 || strcmp(group, "nvlink") == 0 || pattern)
+	if (gpus || pattern)
 		use_standin();
 	/* Without hardware the devices are this program's own; in the lab they are the kernel's. */
-	if ((pattern || group[0] == '\0') && !has_rdma())
+	if (!files && !has_rdma())
 		test_nics(2);
 	if (pattern)
 		cmocka_set_test_filter(argv[1]);
