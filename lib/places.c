@@ -87,9 +87,10 @@ static int enter_device(struct lw_engine *engine, const struct lw_memory *memory
 	if (place < 0)
 		return lw_fail(-ENOSPC, "buffer %zu: it is of one more than %u GPUs", number, LW_RANGE_PLACES);
 	if (error != 0)
-		return lw_fail(error,
-			       "buffer %zu: no bounce buffers for %s:%d: %s; lower the settings stage_slots or stage_bytes",
-			       number, lw_gpu_vendor_name(lw_gpu_vendor_of(gpu)), device, lw_strerror(error));
+		return lw_fail(
+			error,
+			"buffer %zu: no bounce buffers for %s:%d: %s; lower the settings stage_slots or stage_bytes",
+			number, lw_gpu_vendor_name(lw_gpu_vendor_of(gpu)), device, lw_strerror(error));
 	*kind = LW_RANGE_DEVICE | (uint32_t)place << LW_RANGE_PLACE_SHIFT;
 	/* Before it is on the map, which tells it, too: workers look at this first. */
 	for (uint32_t i = 0; i < engine->worker_count; i++)
@@ -114,7 +115,8 @@ int lw_place_of(struct lw_engine *engine, const struct lw_memory *memory, size_t
 		return lw_fail(error, "buffer %zu: nobody can tell which memory of a GPU is at %p: %s", number,
 			       memory->addr, lw_strerror(error));
 	if (addr - found.base >= found.length || memory->length > found.length - (addr - found.base))
-		return lw_fail(-EINVAL, "buffer %zu: %zu bytes at %p reach beyond the GPU's allocation of %llu bytes at %p",
+		return lw_fail(-EINVAL,
+			       "buffer %zu: %zu bytes at %p reach beyond the GPU's allocation of %llu bytes at %p",
 			       number, memory->length, memory->addr, (unsigned long long)found.length,
 			       (void *)(uintptr_t)found.base);
 	snprintf(location, 64, "%s:%d", lw_gpu_vendor_name(lw_gpu_vendor_of(found.gpu)), found.device);

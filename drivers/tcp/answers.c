@@ -69,7 +69,8 @@ bool tcp_answers_read(const struct tcp_answers *answers, uint64_t addr, uint64_t
 	for (uint32_t i = 0; i < answers->count; i++) {
 		const struct tcp_answer *answer = at(answers, i);
 
-		if (answer->addr != 0 && answer->bounce == NULL && tcp_overlaps(answer->addr, answer->length, addr, end))
+		if (answer->addr != 0 && answer->bounce == NULL &&
+		    tcp_overlaps(answer->addr, answer->length, addr, end))
 			return true;
 	}
 	return false;

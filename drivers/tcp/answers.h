@@ -21,10 +21,10 @@ struct tcp_answer {
 	bool status;
 	bool summed;
 	bool sum_known;
-	bool greeting; /* memory of the driver's: not counted */
-	bool waits;    /* nothing from here on is sent yet */
-	bool begins;   /* a body in pieces: this is the first */
-	bool part;     /* and more of them follow; not the last */
+	bool greeting;                 /* memory of the driver's: not counted */
+	bool waits;                    /* nothing from here on is sent yet */
+	bool begins;                   /* a body in pieces: this is the first */
+	bool part;                     /* and more of them follow; not the last */
 	struct lw_bounce_slot *bounce; /* whose memory it is; goes back when it is sent */
 };
 

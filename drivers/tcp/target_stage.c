@@ -7,7 +7,7 @@
 #include "drivers/tcp/target.h"
 #include "lib/engine.h"
 
-#define STILL_MS 1000u        /* nothing happened for so long on a connection that may lose its buffers to others */
+#define STILL_MS 1000u       /* nothing happened for so long on a connection that may lose its buffers to others */
 #define NO_ANSWER UINT32_MAX /* version 1 does not answer a WRITE */
 
 static void wake_starving(struct tcp_worker *worker)
@@ -263,15 +263,15 @@ bool tcp_staged_go_on(struct tcp_served *served)
 			return false;
 		here = staged->left < slot->pool->bytes ? staged->left : slot->pool->bytes;
 		slot->done = loaded;
-		slot->tag = tcp_answers_add(&served->answers,
-					    (struct tcp_answer){.addr = (uint64_t)(uintptr_t)slot->memory,
-								.length = here,
-								.status = staged->first && served->confirm,
-								.begins = staged->first,
-								.part = here < staged->left,
-								.summed = here == staged->left && tcp_served_sums(served),
-								.waits = true,
-								.bounce = slot});
+		slot->tag = tcp_answers_add(
+			&served->answers, (struct tcp_answer){.addr = (uint64_t)(uintptr_t)slot->memory,
+							      .length = here,
+							      .status = staged->first && served->confirm,
+							      .begins = staged->first,
+							      .part = here < staged->left,
+							      .summed = here == staged->left && tcp_served_sums(served),
+							      .waits = true,
+							      .bounce = slot});
 		staged->first = false;
 		if (lw_bounce_copy(served->sock.worker->worker, staged->line, slot, staged->from, here, false) != 0)
 			fail_later(served, slot->tag);
@@ -281,7 +281,8 @@ bool tcp_staged_go_on(struct tcp_served *served)
 	return !tcp_staged_waits(staged);
 }
 
-/* The connection -------------------------------------------------------------------------------------------------------
+/* The connection
+ * -------------------------------------------------------------------------------------------------------
  */
 
 bool tcp_staged_inside(const struct tcp_served *served, uint64_t addr, uint64_t end)
@@ -311,7 +312,8 @@ void tcp_staged_end(struct tcp_served *served)
 	if (served->staged.holding == 0)
 		return;
 	for (uint32_t i = 0; i < LW_RANGE_PLACES; i++) {
-		struct lw_bounce_line *line = atomic_load_explicit(&bounces->line[LW_BOUNCE_PEERS][i], memory_order_acquire);
+		struct lw_bounce_line *line =
+			atomic_load_explicit(&bounces->line[LW_BOUNCE_PEERS][i], memory_order_acquire);
 
 		for (uint32_t k = 0; line != NULL && k < line->pool->count; k++)
 			if (line->pool->slot[k].owner == served)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of peers for memory of a GPU, which sockets can't reach: served through bounce buffers of the worker, several
- * at once, so that copies and the wire overlap.
+/* Requests of peers for memory of a GPU, which sockets can't reach: served through bounce buffers of the worker,
+ * several at once, so that copies and the wire overlap.
  *
  *   WRITE  the body is received into a buffer; when that is full, or the body over, it is copied on. The answer waits
  *          in its place among the others until the last copy has ended.
@@ -9,9 +9,9 @@
  *
  * The copies of a GPU end in their order, so requests for the same memory take effect in theirs. A connection gets as
  * many buffers as are left for the others; one that waits for a buffer is woken when any goes back; and one that holds
- * some, while another waits and nothing happens on it, ends (tcp_staged_tick). A copy that fails is told with the status
- * DEVICE; if a part of a body has left already, the connection is reset. The copies of a connection that ended go on to
- * their end; its lane's fence and lw_memory_unregister wait for them.
+ * some, while another waits and nothing happens on it, ends (tcp_staged_tick). A copy that fails is told with the
+ * status DEVICE; if a part of a body has left already, the connection is reset. The copies of a connection that ended
+ * go on to their end; its lane's fence and lw_memory_unregister wait for them.
  *
  * The worker's thread; nothing blocks or allocates.
  */

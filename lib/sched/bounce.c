@@ -12,16 +12,50 @@ void lw_bounces_init(struct lw_bounces *bounces)
 	TAILQ_INIT(&bounces->busy);
 }
 
+/* Pools of workers that ended, which a GPU or a disk may still use. */
+static _Atomic(struct lw_bounce_pool *) left;
+
+static void leave_pool(struct lw_bounce_pool *pool)
+{
+	pool->next = atomic_load(&left);
+	while (!atomic_compare_exchange_weak(&left, &pool->next, pool)) {
+	}
+}
+
+/* In a guard for its device. */
+static void line_free(struct lw_bounce_line *line)
+{
+	for (uint32_t i = 0; i < line->pool->count; i++)
+		if (line->event[i].gpu != NULL)
+			lw_gpu_event_destroy(&line->event[i]);
+	if (line->stream.gpu != NULL)
+		lw_gpu_stream_destroy(&line->stream);
+	free(line);
+}
+
+/* Once nothing of it is in use. */
 static void pool_free(struct lw_bounce_pool *pool)
 {
-	if (pool->memory != NULL)
+	struct lw_bounce_line *line, *next;
+	struct lw_gpu_guard guard;
+
+	for (line = pool->lines; line != NULL; line = next) {
+		next = line->next;
+		if (lw_gpu_enter(pool->gpu, line->device, &guard) != 0)
+			continue; /* the runtime is gone */
+		line_free(line);
+		lw_gpu_leave(&guard);
+	}
+	if (pool->memory != NULL && lw_gpu_enter(pool->gpu, pool->device, &guard) == 0) {
 		lw_gpu_host_free(pool->gpu, pool->memory);
+		lw_gpu_leave(&guard);
+	}
 	free(pool->slot);
 	free(pool);
 }
 
-/* In a guard. */
-static int pool_make(const struct lw_gpu *gpu, uint32_t slots, uint64_t bytes, struct lw_bounce_pool **out)
+/* In a guard for the device. */
+static int pool_make(const struct lw_gpu *gpu, int device, uint32_t slots, uint64_t bytes, struct lw_bounce_pool **out)
 {
 	struct lw_bounce_pool *pool = calloc(1, sizeof(*pool));
 	void *memory;
@@ -30,6 +64,7 @@ static int pool_make(const struct lw_gpu *gpu, uint32_t slots, uint64_t bytes, s
 	if (pool == NULL)
 		return error;
 	pool->gpu = gpu;
+	pool->device = device;
 	pool->bytes = bytes;
 	pool->count = slots;
 	STAILQ_INIT(&pool->free);
@@ -42,23 +77,11 @@ static int pool_make(const struct lw_gpu *gpu, uint32_t slots, uint64_t bytes, s
 	}
 	pool->memory = memory;
 	for (uint32_t i = 0; i < slots; i++) {
-		pool->slot[i] =
-			(struct lw_bounce_slot){.memory = pool->memory + i * bytes, .pool = pool, .index = i};
+		pool->slot[i] = (struct lw_bounce_slot){.memory = pool->memory + i * bytes, .pool = pool, .index = i};
 		STAILQ_INSERT_TAIL(&pool->free, &pool->slot[i], link);
 	}
 	*out = pool;
 	return 0;
-}
-
-/* In a guard for its device. */
-static void line_free(struct lw_bounce_line *line)
-{
-	for (uint32_t i = 0; i < line->pool->count; i++)
-		if (line->event[i].gpu != NULL)
-			lw_gpu_event_destroy(&line->event[i]);
-	if (line->stream.gpu != NULL)
-		lw_gpu_stream_destroy(&line->stream);
-	free(line);
 }
 
 /* In a guard for the device. */
@@ -97,39 +120,36 @@ int lw_bounces_add(struct lw_bounces *bounces, enum lw_bounce_role role, uint32_
 	if (error != 0)
 		return error;
 	if (*pool == NULL)
-		error = pool_make(gpu, slots, bytes, pool);
+		error = pool_make(gpu, device, slots, bytes, pool);
 	if (error == 0)
 		error = line_make(*pool, device, &line);
 	lw_gpu_leave(&guard);
-	if (error == 0)
-		atomic_store_explicit(&bounces->line[role][place], line, memory_order_release);
-	return error;
+	if (error != 0)
+		return error;
+	line->next = (*pool)->lines;
+	(*pool)->lines = line;
+	atomic_store_explicit(&bounces->line[role][place], line, memory_order_release);
+	return 0;
 }
 
 bool lw_bounces_free(struct lw_bounces *bounces)
 {
-	struct lw_gpu_guard guard;
 	bool all = true;
 
 	for (int role = 0; role < LW_BOUNCE_ROLES; role++) {
-		for (uint32_t i = 0; i < LW_RANGE_PLACES; i++) {
-			struct lw_bounce_line *line = atomic_load_explicit(&bounces->line[role][i], memory_order_relaxed);
-
+		for (uint32_t i = 0; i < LW_RANGE_PLACES; i++)
 			atomic_store_explicit(&bounces->line[role][i], NULL, memory_order_relaxed);
-			if (line == NULL || line->pool->held != 0 ||
-			    lw_gpu_enter(line->pool->gpu, line->device, &guard) != 0)
-				continue;
-			line_free(line);
-			lw_gpu_leave(&guard);
-		}
 		for (int vendor = 0; vendor < LW_GPU_VENDORS; vendor++) {
 			struct lw_bounce_pool *pool = bounces->pool[role][vendor];
 
 			bounces->pool[role][vendor] = NULL;
-			if (pool != NULL && pool->held == 0)
+			if (pool == NULL)
+				continue;
+			all &= pool->held == 0;
+			if (pool->held == 0)
 				pool_free(pool);
-			else if (pool != NULL)
-				all = false;
+			else
+				leave_pool(pool);
 		}
 	}
 	return all;

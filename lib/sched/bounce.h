@@ -3,11 +3,11 @@
  * directly. A pool is a worker's, for the GPUs of one vendor: slots of one size. A line is a stream of copies of one
  * GPU; they end in their order.
  *
- * There are two of each, so that neither waits for the other's slots: what we asked for, and what peers asked of us. Two
- * engines that write to each other would else wait for each other.
+ * There are two of each, so that neither waits for the other's slots: what we asked for, and what peers asked of us.
+ * Two engines that write to each other would else wait for each other.
  *
- *   make, add, free         the threads that register memory, under the lock of lib/places.h; before and after the thread
- *   everything else         the worker's thread; nothing blocks or allocates
+ *   make, add, free         the threads that register memory, under the lock of lib/places.h; before and after the
+ * thread everything else         the worker's thread; nothing blocks or allocates
  *
  * A copy that has begun can't be taken back: the memory at both of its ends is used until its event has come. A worker
  * that does not get it any more (its GPU hangs, and the engine is closed) leaves the pool as it is, for ever.
@@ -49,6 +49,7 @@ STAILQ_HEAD(lw_bounce_slots, lw_bounce_slot);
 
 struct lw_bounce_pool {
 	const struct lw_gpu *gpu;
+	int device; /* in whose guard it was made */
 	unsigned char *memory;
 	uint64_t bytes; /* of a slot */
 	uint32_t count;
@@ -56,6 +57,8 @@ struct lw_bounce_pool {
 	bool entered; /* drivers know the memory; under the lock of lib/places.h */
 	struct lw_bounce_slots free;
 	struct lw_bounce_slot *slot;
+	struct lw_bounce_line *lines;
+	struct lw_bounce_pool *next; /* once it was left */
 };
 
 struct lw_bounce_line {
@@ -64,6 +67,7 @@ struct lw_bounce_line {
 	struct lw_gpu_stream stream;
 	struct lw_bounce_slots copying; /* in the order in which they end */
 	TAILQ_ENTRY(lw_bounce_line) link;
+	struct lw_bounce_line *next; /* of the pool */
 	struct lw_gpu_event event[]; /* one a slot */
 };
 
@@ -104,8 +108,8 @@ bool lw_bounce_could_take(const struct lw_bounce_line *line, uint32_t holding);
 /* Gives a slot back. One that is being copied goes back when that has ended, and done is not called. */
 void lw_bounce_give(struct lw_bounce_slot *slot);
 
-/* Begins to copy length bytes between the slot's memory and the device's; done is called later, by lw_bounces_poll, with
- * 0 or a negative errno. 0, or a negative errno: nothing was begun. */
+/* Begins to copy length bytes between the slot's memory and the device's; done is called later, by lw_bounces_poll,
+ * with 0 or a negative errno. 0, or a negative errno: nothing was begun. */
 int lw_bounce_copy(struct lw_worker *worker, struct lw_bounce_line *line, struct lw_bounce_slot *slot, uint64_t device,
 		   uint64_t length, bool to_device);
 

@@ -4,9 +4,10 @@
  *   WRITE  a copy into the buffer, then the slice is posted, with the buffer as its memory
  *   READ   the slice is posted, with the buffer as its memory, then a copy out of it
  *
- * Several at once, so that copies and the wire overlap. While it is copied a slice is in path->copying and on no lane; a
- * copy can't be taken back, so until it has ended its task stays pending, its memory registered and its path open. What
- * is repeated on another lane is posted again from the buffer. A copy that fails ends the slice with LW_REASON_DEVICE.
+ * Several at once, so that copies and the wire overlap. While it is copied a slice is in path->copying and on no lane;
+ * a copy can't be taken back, so until it has ended its task stays pending, its memory registered and its path open.
+ * What is repeated on another lane is posted again from the buffer. A copy that fails ends the slice with
+ * LW_REASON_DEVICE.
  *
  * One worker's thread; nothing blocks or allocates.
  */

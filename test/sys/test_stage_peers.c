@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of GPUs between two processes, through bounce buffers: over tcp and shm, with copies and the wire side by side,
- * and peers that are killed in the middle. Each process has a stand-in of its own.
+/* Memory of GPUs between two processes, through bounce buffers: over tcp and shm, with copies and the wire side by
+ * side, and peers that are killed in the middle. Each process has a stand-in of its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,8 +56,7 @@ static void move_both_ways(const char *const *mover_options, const char *const *
 		peer_expect(&mover, "ok", "fill %" PRIu64 " %" PRIu64 " %" PRIu64, here, size, test_random(&seed));
 		peer_expect(&mover, "ran 1 0 0 0", "run write %" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " 1 10000",
 			    segment, here, target.addr + there, size);
-		snprintf(sent, sizeof(sent), "%s",
-			 peer_expect(&mover, "sum ", "sum %" PRIu64 " %" PRIu64, here, size));
+		snprintf(sent, sizeof(sent), "%s", peer_expect(&mover, "sum ", "sum %" PRIu64 " %" PRIu64, here, size));
 		assert_string_equal(peer_expect(&target, "sum ", "sum %" PRIu64 " %" PRIu64, there, size), sent);
 		peer_expect(&mover, "ran 1 0 0 0", "run read %" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " 1 10000",
 			    segment, back, target.addr + there, size);
@@ -93,8 +92,7 @@ static void test_between_processes_exact(void **state)
 static uint64_t time_of(struct lw_engine *engine, void *local, lw_segment_t segment, uint64_t remote)
 {
 	struct lw_channel *channel;
-	struct lw_request what = {
-		.local = local, .segment = segment, .offset = remote, .length = AREA, .op = LW_WRITE};
+	struct lw_request what = {.local = local, .segment = segment, .offset = remote, .length = AREA, .op = LW_WRITE};
 	uint64_t begin_ms = test_now_ms();
 
 	assert_int_equal(lw_channel_self(engine, &channel), 0);
@@ -102,8 +100,8 @@ static uint64_t time_of(struct lw_engine *engine, void *local, lw_segment_t segm
 	return test_now_ms() - begin_ms;
 }
 
-/* Copies take 6 ms a piece on the average, here and there: from GPU to GPU it takes little longer than the slower of the
- * two, not as long as both one after the other. */
+/* Copies take 6 ms a piece on the average, here and there: from GPU to GPU it takes little longer than the slower of
+ * the two, not as long as both one after the other. */
 static void test_copies_and_wire_overlap(void **state)
 {
 	static const char *const host[] = {"drivers=tcp", NULL};
@@ -211,14 +209,14 @@ static void test_initiator_killed_others_are_served(void **state)
 		segment = strtoull(peer_expect(&killed, "segment ", "open %s", lw_engine_name(engine)) +
 					   strlen("segment "),
 				   NULL, 16);
-		peer_expect(&killed, "ok", "stream %s %" PRIx64 " 0 %" PRIu64 " %u 16", round % 2 == 0 ? "read" : "write",
-			    segment, (uint64_t)(uintptr_t)memory, (unsigned)MIB);
+		peer_expect(&killed, "ok", "stream %s %" PRIx64 " 0 %" PRIu64 " %u 16",
+			    round % 2 == 0 ? "read" : "write", segment, (uint64_t)(uintptr_t)memory, (unsigned)MIB);
 		test_sleep_ms(20 + (uint32_t)(test_random(&seed) % 30));
 		peer_kill(&killed);
 		peer_start(&well, AREA, host);
-		segment = strtoull(peer_expect(&well, "segment ", "open %s", lw_engine_name(engine)) +
-					   strlen("segment "),
-				   NULL, 16);
+		segment =
+			strtoull(peer_expect(&well, "segment ", "open %s", lw_engine_name(engine)) + strlen("segment "),
+				 NULL, 16);
 		peer_expect(&well, "ran 16 0 0 0", "run write %" PRIx64 " 0 %" PRIu64 " %u 16 10000", segment,
 			    (uint64_t)(uintptr_t)memory, (unsigned)MIB);
 		peer_end(&well);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of GPUs through bounce buffers, over the stand-in: copies that fail, that can't be taken back, buffers that are
- * short. What is moved at all is the conformance suite's ("... GPU").
+/* Memory of GPUs through bounce buffers, over the stand-in: copies that fail, that can't be taken back, buffers that
+ * are short. What is moved at all is the conformance suite's ("... GPU").
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -205,6 +205,60 @@ static void test_register_when_the_runtime_fails_leaves_nothing(void **state)
 	}
 }
 
+/* Buffers side by side in one allocation: a request may go over their seams, on both sides. */
+static void test_request_over_seams_exact(void **state)
+{
+	struct lw_engine *engine = test_engine("drivers=tcp"), *target = test_engine("drivers=tcp");
+	unsigned char *here = test_gpu_alloc(LW_GPU_CUDA, 0, AREA), *there = test_gpu_alloc(LW_GPU_CUDA, 1, AREA);
+	struct lw_request what = {.length = 2 * MIB + 12345};
+	struct lw_channel *channel;
+
+	(void)state;
+	assert_int_equal(lw_channel_self(engine, &channel), 0);
+	for (size_t i = 0; i < 4; i++) {
+		test_register(engine, here + i * MIB, MIB, LW_ACCESS_LOCAL);
+		test_register(target, there + i * 700001, 700001, LW_ACCESS_REMOTE);
+	}
+	what.segment = test_segment(engine, target);
+	for (int i = 0; i < 20; i++) {
+		size_t at = test_random(&seed) % (4 * MIB - what.length),
+		       to = test_random(&seed) % (4 * 700001 - what.length);
+
+		what.local = here + at;
+		what.offset = (uint64_t)(uintptr_t)there + to;
+		what.op = (uint8_t)(i % 2);
+		test_fill(i % 2 == LW_WRITE ? test_gpu_peek(here + at) : test_gpu_peek(there + to), what.length,
+			  test_random(&seed));
+		assert_int_equal(test_transfer(engine, channel, what).state, LW_COMPLETED);
+		assert_memory_equal(test_gpu_peek(here + at), test_gpu_peek(there + to), what.length);
+	}
+	assert_int_equal(lw_engine_close(engine), 0);
+	assert_int_equal(lw_engine_close(target), 0);
+	test_gpu_free(LW_GPU_CUDA, here);
+	test_gpu_free(LW_GPU_CUDA, there);
+}
+
+/* What drivers know beside what was registered is nobody's business. */
+static void test_bounce_buffers_are_not_shown(void **state)
+{
+	struct rig rig = set_up(NEAR | FAR, "drivers=tcp", "drivers=tcp");
+	struct lw_engine_stats stats = {.size = sizeof(stats)};
+	struct lw_segment_range ranges[4];
+
+	(void)state;
+	assert_int_equal(lw_segment_ranges(rig.engine, LW_SEGMENT_LOCAL, ranges, 4), 1);
+	assert_ptr_equal((void *)(uintptr_t)ranges[0].addr, rig.near);
+	assert_int_equal(ranges[0].access, LW_ACCESS_LOCAL);
+	assert_int_equal(lw_segment_ranges(rig.engine, rig.segment, ranges, 4), 1);
+	assert_int_equal(ranges[0].access, LW_ACCESS_REMOTE);
+	assert_int_equal(lw_stats_engine(rig.engine, &stats), 0);
+	assert_int_equal(stats.live_buffers, 1);
+	completes(&rig, LW_WRITE, 0, AREA);
+	assert_int_equal(lw_stats_engine(rig.engine, &stats), 0);
+	assert_int_equal(stats.staged_bytes, AREA);
+	tear_down(&rig, false);
+}
+
 /* Copies that fail --------------------------------------------------------------------------------------------------*/
 
 /* The nth of these calls fails; the request ends with a reason of its own, and what needs no copy goes on. */
@@ -221,9 +275,8 @@ static void fails(int gpus, const char *call, unsigned int nth, enum lw_op op, s
 	test_gpu_fail(call, nth, 700);
 	status = end_of(&rig, submit(&rig, request(&rig, op, 0, length)), 20000);
 	if (!test_gpu_failed() || status.state != LW_FAILED || status.reason != LW_REASON_DEVICE)
-		fail_msg("%s %u (%s), op %d, %zu bytes: state %u, %s", call, nth,
-			 test_gpu_failed() ? "met" : "not met", (int)op, length, status.state,
-			 lw_reason_string((int)status.reason));
+		fail_msg("%s %u (%s), op %d, %zu bytes: state %u, %s", call, nth, test_gpu_failed() ? "met" : "not met",
+			 (int)op, length, status.state, lw_reason_string((int)status.reason));
 	assert_int_equal(status.error, -EIO);
 	assert_true(copy_errors(rig.engine) + copy_errors(rig.target) > 0);
 	test_gpu_fail(call, 0, 0);
@@ -485,8 +538,9 @@ static void test_peers_that_read_no_answers_lose_their_buffers(void **state)
 
 	(void)state;
 	addr.sin_port = htons(data_port(&rig));
-	tcp_header_put(header, (struct tcp_header){
-				       .size = AREA, .addr = (uint64_t)(uintptr_t)rig.far, .op = TCP_OP_READ | TCP_OP_V2});
+	tcp_header_put(
+		header,
+		(struct tcp_header){.size = AREA, .addr = (uint64_t)(uintptr_t)rig.far, .op = TCP_OP_READ | TCP_OP_V2});
 	for (int i = 0; i < GREEDY; i++) {
 		sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		assert_true(sockets[i] >= 0);
@@ -527,6 +581,8 @@ int main(void)
 		cmocka_unit_test(test_register_tells_where_memory_of_a_gpu_is),
 		cmocka_unit_test(test_register_beyond_an_allocation_refused),
 		cmocka_unit_test(test_register_when_the_runtime_fails_leaves_nothing),
+		cmocka_unit_test(test_request_over_seams_exact),
+		cmocka_unit_test(test_bounce_buffers_are_not_shown),
 		cmocka_unit_test(test_copy_fails_here_request_says_so),
 		cmocka_unit_test(test_copy_fails_at_the_peer_request_says_so),
 		cmocka_unit_test(test_cancel_while_copying_ends_with_the_copy),
