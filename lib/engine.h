@@ -153,7 +153,7 @@ struct lw_engine {
 	uint32_t *buffers_free; /* stack of slots */
 	uint32_t buffers_free_count, buffers_free_room, buffers_room;
 	uint32_t live_buffers, live_segments, live_channels;
-	uint32_t own_buffers; /* of the live ones, the engine's */
+	uint32_t own_buffers;      /* of the live ones, the engine's */
 	uint32_t revoking;         /* buffers that are */
 	uint32_t entering;         /* the same */
 	struct lw_places places;   /* under its own lock */
@@ -254,8 +254,8 @@ int lw_driver_index(const struct lw_engine *engine, const char *name, size_t len
 int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, struct lw_view *view);
 void lw_routes_drop(struct lw_view *view);
 /* Number n of the view's routes that lead from one kind of memory to the other (LW_PAIR): those whose driver moves that
- * by itself, then those that get there from bounce buffers, in the place of a GPU's memory of ours (*staged). NULL: there
- * are no more. */
+ * by itself, then those that get there from bounce buffers, in the place of a GPU's memory of ours (*staged). NULL:
+ * there are no more. */
 const struct lw_route *lw_route_at(const struct lw_view *view, uint32_t pair, uint32_t n, bool *staged);
 /* segment.c */
 void lw_segment_init(struct lw_engine *engine);

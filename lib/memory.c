@@ -148,8 +148,10 @@ static void give_buffer(struct lw_engine *engine, uint32_t index)
 static int change_map(struct lw_engine *engine, uint32_t index, bool add)
 {
 	const struct lw_buffer_slot *slot = &engine->buffers[index];
-	struct lw_range range = {
-		.addr = slot->addr, .end = slot->addr + slot->length, .access = slot->access | slot->kind, .tag = index};
+	struct lw_range range = {.addr = slot->addr,
+				 .end = slot->addr + slot->length,
+				 .access = slot->access | slot->kind,
+				 .tag = index};
 	struct lw_rangemap *map = atomic_load_explicit(&engine->memory, memory_order_relaxed), *next;
 	struct replaced replaced = {.count = 0};
 	int error;

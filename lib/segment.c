@@ -38,8 +38,8 @@ static void free_view(void *memory)
 	free(view);
 }
 
-/* The view of our own segment: drivers that copy, shm before the others; then our own data port. NULL: no driver reaches
- * ourselves, or no memory; then transfers to LW_SEGMENT_LOCAL end with a reason. */
+/* The view of our own segment: drivers that copy, shm before the others; then our own data port. NULL: no driver
+ * reaches ourselves, or no memory; then transfers to LW_SEGMENT_LOCAL end with a reason. */
 static struct lw_view *own_view(struct lw_engine *engine)
 {
 	struct lw_view *view = calloc(1, sizeof(*view));

@@ -5,8 +5,8 @@
  * it does not know how far it came, and an application that was told of a failure may use the memory anew.
  *
  * A fence goes from worker to worker as a command, beginning and ending at the new connection's own. It outlives that
- * connection if need be. Copies into the memory of a GPU that an ended connection had begun go on to their end: the fence
- * waits for them at each worker.
+ * connection if need be. Copies into the memory of a GPU that an ended connection had begun go on to their end: the
+ * fence waits for them at each worker.
  */
 #include "drivers/tcp/tcp.h"
 #include "lib/engine.h"
@@ -42,13 +42,13 @@ bool tcp_fence_begin(struct tcp_served *served, struct tcp_worker *home, uint64_
 {
 	struct tcp_engine *tcp = home->tcp;
 	struct tcp_fence *fence = SLIST_FIRST(&home->fences);
-	bool outrun;
+	bool alone = tcp->worker_count <= 1, outrun;
 
 	*out = NULL;
-	if (tcp->worker_count > 1 && fence == NULL)
+	if (!alone && fence == NULL)
 		return false;
 	outrun = tcp_serve_end_older(home, token, served);
-	if (tcp->worker_count == 1 && !lw_bounces_orphaned(&home->worker->bounces)) {
+	if (alone && !lw_bounces_orphaned(&home->worker->bounces)) {
 		tcp_serve_fenced(served, outrun);
 		return true;
 	}
@@ -58,6 +58,7 @@ bool tcp_fence_begin(struct tcp_served *served, struct tcp_worker *home, uint64_
 	*fence = (struct tcp_fence){
 		.command.run = hop, .home = home, .served = served, .token = token, .outrun = outrun};
 	*out = fence;
-	lw_worker_send(tcp->workers[(home->worker->index + 1) % tcp->worker_count]->worker, &fence->command);
+	lw_worker_send(alone ? home->worker : tcp->workers[(home->worker->index + 1) % tcp->worker_count]->worker,
+		       &fence->command);
 	return true;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's view of one segment and of one pair of kinds of memory (LW_PAIR): the tasks that wait for it, and the lanes
- * to it. One worker's own.
+/* A worker's view of one segment and of one pair of kinds of memory (LW_PAIR): the tasks that wait for it, and the
+ * lanes to it. One worker's own.
  *
  * Tasks wait in a list of their own links, so a peer that does not answer takes no memory that others need.
  */
@@ -40,16 +40,16 @@ struct lw_path {
 	bool active; /* in the worker's list of paths with work */
 	bool staged; /* the route takes bounce buffers in the place of our memory */
 	uint32_t lanes;
-	uint32_t route;        /* number of the one that the lanes are of, as lw_route_at counts */
-	uint32_t ways;         /* of the route, when lanes were last connected; at least 1 */
-	uint32_t inflight;     /* slices on its lanes */
-	uint32_t bulk;         /* of those, slices of bulk */
-	uint32_t looked_ms;    /* its lanes were last looked at */
-	int64_t lead;          /* bytes of the foreground that were cut while bulk waited, less what bulk got for it */
-	uint32_t held;         /* slices in use */
-	uint32_t bounces;      /* bounce buffers that slices of it hold */
-	uint32_t copies;       /* slices in copying */
-	uint32_t deadline_ms;  /* no task's deadline is before; valid if timed */
+	uint32_t route;       /* number of the one that the lanes are of, as lw_route_at counts */
+	uint32_t ways;        /* of the route, when lanes were last connected; at least 1 */
+	uint32_t inflight;    /* slices on its lanes */
+	uint32_t bulk;        /* of those, slices of bulk */
+	uint32_t looked_ms;   /* its lanes were last looked at */
+	int64_t lead;         /* bytes of the foreground that were cut while bulk waited, less what bulk got for it */
+	uint32_t held;        /* slices in use */
+	uint32_t bounces;     /* bounce buffers that slices of it hold */
+	uint32_t copies;      /* slices in copying */
+	uint32_t deadline_ms; /* no task's deadline is before; valid if timed */
 	bool timed;
 	enum lw_reason dead; /* not NONE: every request ends with it until the segment is opened again */
 	struct lw_task_list waiting[LW_PATH_LISTS]; /* by priority; LW_PATH_MISSED */

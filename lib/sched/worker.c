@@ -146,8 +146,10 @@ fail:
 void lw_worker_fini(struct lw_worker *worker)
 {
 	if (!lw_bounces_free(&worker->bounces))
-		lw_log(LW_LOG_WARNING, "worker %u ends while copies between a GPU and the host, or requests, still use "
-		       "bounce buffers: those are left as they are", worker->index);
+		lw_log(LW_LOG_WARNING,
+		       "worker %u ends while copies between a GPU and the host, or requests, still use "
+		       "bounce buffers: those are left as they are",
+		       worker->index);
 	free(worker->slices);
 	free(worker->paths);
 	free(worker->lanes);

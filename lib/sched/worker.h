@@ -59,7 +59,7 @@ struct lw_worker {
 	bool draining;    /* requests are queued, not carried out at once */
 	/* Memory of a GPU was registered: set once, before it is on the map, by who does so. */
 	_Atomic bool devices;
-	uint32_t ios;     /* drivers' descriptors in the epoll set */
+	uint32_t ios; /* drivers' descriptors in the epoll set */
 	struct lw_tally tally;
 	struct lw_hint local_hint;
 	struct lw_slice *slices;

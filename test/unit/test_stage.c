@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -526,28 +527,88 @@ static uint16_t data_port(const struct rig *rig)
 	return (uint16_t)port;
 }
 
+static int dial(const struct rig *rig)
+{
+	struct sockaddr_in addr = {
+		.sin_family = AF_INET, .sin_port = htons(data_port(rig)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+	return fd;
+}
+
+static void send_header(int fd, struct tcp_header header)
+{
+	unsigned char bytes[TCP_HEADER_BYTES];
+
+	tcp_header_put(bytes, header);
+	assert_int_equal(send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL), sizeof(bytes));
+}
+
+/* Whether a status comes within so many ms; it says OK. */
+static bool told_ok(int fd, int within_ms)
+{
+	struct pollfd wait = {.fd = fd, .events = POLLIN};
+	uint64_t status = 1;
+
+	if (poll(&wait, 1, within_ms) == 0)
+		return false;
+	assert_int_equal(recv(fd, &status, sizeof(status), MSG_WAITALL), sizeof(status));
+	assert_int_equal(status, tcp_status_word(TCP_STATUS_OK));
+	return true;
+}
+
+/* An initiator gave a WRITE up whose copy is under way: its next connection is not greeted before that has ended. */
+static void test_fence_waits_for_copies_of_the_older_connection(void **state)
+{
+	const uint64_t token = UINT64_C(0x1234567890ab00);
+
+	(void)state;
+	for (int workers = 1; workers <= 2; workers++) {
+		struct rig rig = set_up(FAR, "drivers=tcp", workers == 1 ? "drivers=tcp" : "drivers=tcp workers=2");
+		struct tcp_header hello = {
+			.size = token, .addr = rig.target->incarnation, .op = TCP_OP_HELLO | TCP_OP_V2};
+		unsigned int before = test_gpu_calls("MemcpyAsync");
+		struct linger abort = {.l_onoff = 1};
+		int older = dial(&rig), newer;
+
+		send_header(older, hello);
+		assert_true(told_ok(older, 5000));
+		test_gpu_hold(true);
+		send_header(older, (struct tcp_header){.size = 4096,
+						       .addr = (uint64_t)(uintptr_t)rig.far,
+						       .op = TCP_OP_WRITE | TCP_OP_V2});
+		assert_int_equal(send(older, rig.local, 4096, MSG_NOSIGNAL), 4096);
+		TEST_EVENTUALLY(test_gpu_calls("MemcpyAsync") > before);
+		setsockopt(older, SOL_SOCKET, SO_LINGER, &abort, sizeof(abort));
+		close(older);
+		newer = dial(&rig);
+		hello.size = token + 1;
+		send_header(newer, hello);
+		assert_false(told_ok(newer, HELD_MS));
+		test_gpu_hold(false);
+		assert_true(told_ok(newer, 5000));
+		assert_memory_equal(rig.remote, rig.local, 4096);
+		close(newer);
+		tear_down(&rig, false);
+	}
+}
+
 /* Peers that ask for much and don't read it get some of the target's bounce buffers; when others wait for those, they
  * lose their connection. */
 static void test_peers_that_read_no_answers_lose_their_buffers(void **state)
 {
 	enum { GREEDY = 8 };
 	struct rig rig = set_up(FAR, "drivers=tcp", "drivers=tcp stage_slots=4 stage_bytes=1048576");
-	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	unsigned char header[TCP_HEADER_BYTES];
-	int sockets[GREEDY], small = 4096;
+	struct tcp_header header = {.size = AREA, .addr = (uint64_t)(uintptr_t)rig.far, .op = TCP_OP_READ | TCP_OP_V2};
+	int sockets[GREEDY];
 
 	(void)state;
-	addr.sin_port = htons(data_port(&rig));
-	tcp_header_put(
-		header,
-		(struct tcp_header){.size = AREA, .addr = (uint64_t)(uintptr_t)rig.far, .op = TCP_OP_READ | TCP_OP_V2});
 	for (int i = 0; i < GREEDY; i++) {
-		sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		assert_true(sockets[i] >= 0);
-		setsockopt(sockets[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
-		assert_int_equal(connect(sockets[i], (struct sockaddr *)&addr, sizeof(addr)), 0);
+		sockets[i] = dial(&rig);
 		for (int k = 0; k < 4; k++)
-			assert_int_equal(send(sockets[i], header, sizeof(header), MSG_NOSIGNAL), sizeof(header));
+			send_header(sockets[i], header);
 	}
 	test_sleep_ms(HELD_MS);
 	for (int i = 0; i < 4; i++)
@@ -592,6 +653,7 @@ int main(void)
 		cmocka_unit_test(test_engine_close_while_copying_waits_for_it),
 		cmocka_unit_test(test_peers_that_stand_still_leave_buffers_to_others),
 		cmocka_unit_test(test_peers_that_read_no_answers_lose_their_buffers),
+		cmocka_unit_test(test_fence_waits_for_copies_of_the_older_connection),
 		/* what they leave is left for ever */
 		cmocka_unit_test(test_engine_close_with_a_gpu_that_hangs_leaves_its_buffers),
 		cmocka_unit_test(test_copy_of_unknown_end_costs_a_buffer_and_no_more),

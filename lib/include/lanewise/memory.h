@@ -24,12 +24,12 @@ struct lw_memory {
  * With a metadata store all of them are announced there in one publication, which the call waits for, at most
  * for the setting store_timeout_ms; if the store refuses, none is registered.
  * Any thread. Waits for no peer; a worker may be asked to prepare keys. ids receives count handles.
- * A buffer of a GPU's memory lies in one allocation, which must stay as long as it is registered; the first one of a GPU
- * makes bounce buffers for the workers (settings stage_slots and stage_bytes).
- * 0; -EINVAL NULL, zero count or length, wrap-around, unknown access bits, malformed location; -ETIMEDOUT,
- * -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET, -EACCES, -EIO, -ENOSPC, -EROFS, -EMSGSIZE, -EPROTO, -EMFILE the store;
- * -ESTALE another engine has taken this one's name there; -EEXIST the range overlaps a registered one, or another of
- * the list; -ENOSPC more than the setting max_buffers; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
+ * A buffer of a GPU's memory lies in one allocation, which must stay as long as it is registered; the first one of a
+ * GPU makes bounce buffers for the workers (settings stage_slots and stage_bytes). 0; -EINVAL NULL, zero count or
+ * length, wrap-around, unknown access bits, malformed location; -ETIMEDOUT, -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET,
+ * -EACCES, -EIO, -ENOSPC, -EROFS, -EMSGSIZE, -EPROTO, -EMFILE the store; -ESTALE another engine has taken this one's
+ * name there; -EEXIST the range overlaps a registered one, or another of the list; -ENOSPC more than the setting
+ * max_buffers; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids);
 
 /* Takes count buffers back. Each is tried; the first error is returned. Requests that use one of them end FAILED with
