@@ -19,6 +19,7 @@ const char *(*test_gpu_entry)(size_t number);
 size_t (*test_gpu_live)(const char *kind);
 unsigned int (*test_gpu_blocked)(void);
 void (*test_gpu_delay)(unsigned int us);
+void (*test_gpu_slow)(unsigned int us);
 void (*test_gpu_hold)(bool hold);
 void (*test_gpu_own_imports)(bool allowed);
 
@@ -57,6 +58,7 @@ const char *test_gpu_library(void)
 	find("standin_live", &test_gpu_live);
 	find("standin_blocked", &test_gpu_blocked);
 	find("standin_delay", &test_gpu_delay);
+	find("standin_slow", &test_gpu_slow);
 	find("standin_hold", &test_gpu_hold);
 	find("standin_own_imports", &test_gpu_own_imports);
 	return path;

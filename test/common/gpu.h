@@ -30,6 +30,7 @@ extern const char *(*test_gpu_entry)(size_t number);
 extern size_t (*test_gpu_live)(const char *kind);
 extern unsigned int (*test_gpu_blocked)(void);
 extern void (*test_gpu_delay)(unsigned int us);
+extern void (*test_gpu_slow)(unsigned int us);
 extern void (*test_gpu_hold)(bool hold);
 extern void (*test_gpu_own_imports)(bool allowed);
 

@@ -156,6 +156,13 @@ EXPORT void standin_delay(unsigned int us)
 	pthread_mutex_unlock(&standin.lock);
 }
 
+EXPORT void standin_slow(unsigned int us)
+{
+	pthread_mutex_lock(&standin.lock);
+	standin.slow_us = us;
+	pthread_mutex_unlock(&standin.lock);
+}
+
 __attribute__((constructor)) static void read_environment(void)
 {
 	const char *at = getenv("STANDIN_GPU");
@@ -168,6 +175,8 @@ __attribute__((constructor)) static void read_environment(void)
 			standin.devices = atoi(at + 8);
 		else if (strncmp(at, "delay=", 6) == 0)
 			standin.delay_us = (unsigned int)atoi(at + 6);
+		else if (strncmp(at, "slow=", 5) == 0)
+			standin.slow_us = (unsigned int)atoi(at + 5);
 		else if (sscanf(at, "fail=%39[A-Za-z]:%u:%d", entry, &nth, &code) == 3)
 			standin_fail(entry, nth, code);
 		else

@@ -41,7 +41,7 @@ struct range {
 struct standin {
 	pthread_mutex_t lock;
 	int devices;
-	unsigned int delay_us;
+	unsigned int delay_us, slow_us;
 	bool hold;
 	bool own_imports;
 	struct range *ranges;

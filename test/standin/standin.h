@@ -41,6 +41,8 @@ unsigned int standin_blocked(void);
 
 /* Some pieces of work take up to so many microseconds. */
 void standin_delay(unsigned int us);
+/* Each piece of work takes just so long, and shows no effect before. In the environment "slow=". */
+void standin_slow(unsigned int us);
 /* Nothing under way goes on until it is let go. */
 void standin_hold(bool hold);
 /* A process may import what it has exported itself, for tests that play two in one. */

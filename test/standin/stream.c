@@ -112,6 +112,25 @@ static bool work_some(void)
 	return true;
 }
 
+static bool has_work(void)
+{
+	const struct stream *stream = streams;
+
+	while (stream != NULL && stream->head == NULL)
+		stream = stream->next;
+	return stream != NULL;
+}
+
+/* Lets go of the lock. */
+static void rest(long us)
+{
+	struct timespec pause = {.tv_nsec = us * 1000};
+
+	pthread_mutex_unlock(&standin.lock);
+	nanosleep(&pause, NULL);
+	pthread_mutex_lock(&standin.lock);
+}
+
 static void *work_main(void *arg)
 {
 	(void)arg;
@@ -121,6 +140,8 @@ static void *work_main(void *arg)
 
 		if (standin.delay_us > 0 && rand_r(&random_state) % 8 == 0)
 			pause.tv_nsec = (long)((unsigned int)rand_r(&random_state) % (standin.delay_us + 1)) * 1000;
+		if (standin.slow_us > 0 && !standin.hold && has_work())
+			rest(standin.slow_us);
 		if (standin.hold || !work_some()) {
 			pthread_cond_wait(&more, &standin.lock);
 			continue;

@@ -100,7 +100,7 @@ static uint64_t time_of(struct lw_engine *engine, void *local, lw_segment_t segm
 	return test_now_ms() - begin_ms;
 }
 
-/* Copies take 6 ms a piece on the average, here and there: from GPU to GPU it takes little longer than the slower of
+/* Copies take 4 ms a piece, here and there: from GPU to GPU it takes little longer than the slower of
  * the two, not as long as both one after the other. */
 static void test_copies_and_wire_overlap(void **state)
 {
@@ -115,19 +115,19 @@ static void test_copies_and_wire_overlap(void **state)
 	(void)state;
 	test_register(engine, plain, AREA, LW_ACCESS_LOCAL);
 	test_register(engine, memory, AREA, LW_ACCESS_LOCAL);
-	setenv("STANDIN_GPU", "delay=6000", 1);
+	setenv("STANDIN_GPU", "slow=2000", 1); /* a copy, and the event behind it */
 	peer_start(&near, AREA, host);
 	peer_start(&far, AREA, gpu);
 	unsetenv("STANDIN_GPU");
 	assert_int_equal(lw_segment_open(engine, near.name, 0, &to_host), 0);
 	assert_int_equal(lw_segment_open(engine, far.name, 0, &to_gpu), 0);
-	test_gpu_delay(6000);
+	test_gpu_slow(2000);
 	for (int i = 0; i < 3; i++) {
 		here += time_of(engine, memory, to_host, near.addr);
 		there += time_of(engine, plain, to_gpu, far.addr);
 		both += time_of(engine, memory, to_gpu, far.addr);
 	}
-	test_gpu_delay(0);
+	test_gpu_slow(0);
 	print_message("copies here %" PRIu64 " ms, there %" PRIu64 " ms, both %" PRIu64 " ms\n", here, there, both);
 	assert_true(both * 4 < (here + there) * 3);
 	peer_end(&near);
