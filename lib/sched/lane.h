@@ -56,6 +56,7 @@ struct lw_watch_state {
 	uint64_t ended;      /* stats.slices then */
 	uint32_t moved_ms;   /* it moved last, or became busy */
 	uint32_t ended_ms;   /* a slice last ended on it */
+	uint32_t steady_ms;  /* slices have ended on it since then, without a long pause */
 	uint32_t min_rtt_us; /* 0: not known */
 	bool idle;           /* it had nothing to do since it was last looked at */
 	bool leaving;        /* takes no slices: it goes home when it is empty, or at leave_ms */
