@@ -165,12 +165,15 @@ void lw_path_connect(struct lw_worker *worker, struct lw_path *path)
 
 void lw_path_lane_lost(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason)
 {
-	struct lw_slice *slice;
+	struct lw_slice *slice, *next;
 
 	if (lw_path_may_fence(path) &&
 	    (lw_path_any_lane(path, LW_LANE_UP) || lw_path_any_lane(path, LW_LANE_CONNECTING)))
 		return;
-	while ((slice = TAILQ_FIRST(&path->retry)) != NULL) {
+	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
+		next = TAILQ_NEXT(slice, link);
+		if (lw_path_fence(path, slice, reason))
+			continue;
 		TAILQ_REMOVE(&path->retry, slice, link);
 		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, reason_of(slice, reason));
 	}

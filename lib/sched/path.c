@@ -182,6 +182,7 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, uint32_t pr
 	slice->op = task->op;
 	slice->attempts = 0;
 	slice->started = false;
+	slice->waits = false;
 	slice->only = NULL;
 	slice->local = task->local + list->cut;
 	slice->remote = task->remote + list->cut;
@@ -206,16 +207,17 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 		lw_path_connect(worker, path);
 	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
 		next = TAILQ_NEXT(slice, link);
+		if (lw_task_is_over(slice->task) && lw_path_fence(path, slice, slice->task->reason))
+			continue;
 		lane = slice->only != NULL ? slice->only
 					   : lw_path_choose(worker, path, slice->length, slice->task->priority, true);
 		if (lane == NULL)
 			return worked;
-		if (lw_lane_state(lane) != LW_LANE_UP || lane->credits == 0 ||
-		    (lane->fencing && (slice->task->flags & LW_TASK_ABORT) != 0))
-			continue; /* it waits for this one, or its fence */
+		if (lw_lane_state(lane) != LW_LANE_UP || lane->credits == 0)
+			continue; /* it waits for this one */
 		TAILQ_REMOVE(&path->retry, slice, link);
 		worked = true;
-		if ((slice->task->flags & (LW_TASK_FAILED | LW_TASK_ABORT)) != 0)
+		if (lw_task_is_over(slice->task))
 			lw_path_slice_end(worker, path, slice, LW_LANE_NONE, slice->task->reason);
 		else if (slice->only != NULL && !lane->fenced)
 			lw_path_slice_end(worker, path, slice, LW_LANE_NONE, LW_REASON_RESET);
@@ -258,8 +260,8 @@ void lw_path_tick(struct lw_worker *worker, struct lw_path *path)
 			lw_lane_cut(lane);
 		else if (state == LW_LANE_DOWN && lw_before(lane->retry_at_ms, worker->now_ms))
 			lane->retry_at_ms = worker->now_ms; /* it must not become the future when the clock wraps */
-		if (lane->fencing && lw_before(lane->fence_ms, worker->now_ms))
-			lw_path_unfenced(worker, path, lane);
+		if (lane->fencing)
+			lw_path_unfence(worker, path, lane, LW_FENCE_EXPIRED);
 	}
 	lw_path_watch(worker, path);
 	if (path->timed && lw_before(path->deadline_ms, worker->now_ms))

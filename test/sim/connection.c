@@ -4,6 +4,8 @@
 #include <string.h>
 
 #define GHOSTS 256
+#define FENCE_MS 400 /* so long, or until three connections more broke, an end waits for its lane's fence */
+#define FENCE_TRIES 3
 
 /* Bytes of a WRITE that may still arrive. */
 struct ghost {
@@ -11,6 +13,9 @@ struct ghost {
 	const struct sim_peer *peer;
 	uint64_t token;
 	uint64_t remote, length;
+	uint64_t cut_ns;
+	uint32_t tries; /* connections of its lane that ended since */
+	bool fenced;    /* the next one would end it */
 };
 
 struct sim_lane *sim_lanes[SIM_LANES];
@@ -33,7 +38,9 @@ static void make_ghost(const struct sim_lane *own, const struct sim_hold *hold)
 					   .peer = own->peer,
 					   .token = own->token,
 					   .remote = hold->remote,
-					   .length = hold->length};
+					   .length = hold->length,
+					   .cut_ns = sim.now_ns,
+					   .fenced = own->lane->fenced};
 		hold->request->ghosts++;
 		return;
 	}
@@ -53,8 +60,15 @@ void sim_driver_break(struct sim_peer *peer)
 	for (uint32_t i = 0; i < sim_lane_count; i++)
 		if (sim_lanes[i]->peer == peer)
 			sim_lanes[i]->broken = true;
+}
+
+void sim_driver_gone(const struct sim_peer *peer)
+{
+	for (uint32_t i = 0; i < sim_lane_count; i++)
+		if (sim_lanes[i]->peer == peer)
+			sim_lanes[i]->gone = true;
 	for (uint32_t i = 0; i < GHOSTS; i++)
-		if (ghosts[i].request != NULL && ghosts[i].peer == peer && !peer->alive)
+		if (ghosts[i].request != NULL && ghosts[i].peer == peer)
 			drop_ghost(&ghosts[i]);
 }
 
@@ -65,11 +79,21 @@ void sim_driver_stall(struct sim_peer *peer, uint64_t until_ns)
 			sim_lanes[i]->stalled_until = until_ns;
 }
 
-void sim_driver_forget(struct sim_request *request)
+uint32_t sim_driver_forget(struct sim_request *request, uint64_t asked_ns)
 {
-	for (uint32_t i = 0; i < GHOSTS && request->ghosts != 0; i++)
-		if (ghosts[i].request == request)
-			drop_ghost(&ghosts[i]);
+	uint32_t early = 0;
+
+	for (uint32_t i = 0; i < GHOSTS && request->ghosts != 0; i++) {
+		struct ghost *ghost = &ghosts[i];
+		uint64_t from_ns = ghost->cut_ns > asked_ns ? ghost->cut_ns : asked_ns;
+
+		if (ghost->request != request)
+			continue;
+		early += ghost->fenced && ghost->tries < FENCE_TRIES &&
+			 sim.now_ns / SIM_MS < from_ns / SIM_MS + FENCE_MS;
+		drop_ghost(ghost);
+	}
+	return early;
 }
 
 void sim_driver_compare(const struct lw_lane *lane)
@@ -343,6 +367,8 @@ bool sim_line_give(struct sim_lane *own, const struct lw_slice *slice)
 
 void sim_line_close(struct sim_lane *own)
 {
+	for (uint32_t i = 0; i < GHOSTS; i++)
+		ghosts[i].tries += ghosts[i].request != NULL && ghosts[i].token == own->token;
 	for (uint32_t i = 0; i < own->count; i++) {
 		struct sim_hold *hold = &own->hold[i];
 
@@ -352,7 +378,8 @@ void sim_line_close(struct sim_lane *own)
 			continue;
 		if (!own->lane->fenced)
 			hold->request->unfenced = true;
-		if (own->peer->alive)
+		/* Another life takes nothing that is not meant for it. */
+		if (!own->gone && (own->peer->index == SIM_SELF || own->life == own->peer->life))
 			make_ghost(own, hold);
 	}
 	SIM_CHECK(!own->probing, "a lane is closed and its probe goes on");

@@ -98,6 +98,7 @@ void sim_peer_restart(struct sim_peer *peer)
 		peer->access[i] = sim_chance(800) ? LW_ACCESS_REMOTE : (uint32_t)sim_random(4);
 	change(peer);
 	sim_driver_break(peer);
+	sim_driver_gone(peer);
 }
 
 /* One change of the weather. */
@@ -152,8 +153,10 @@ void sim_peer_weather(struct sim_peer *peer)
 		if (peer->index != SIM_SELF) {
 			peer->alive = !peer->alive;
 			peer->causes |= SIM_NO_CONNECT | SIM_CUT;
-			if (!peer->alive)
+			if (!peer->alive) {
 				sim_driver_break(peer);
+				sim_driver_gone(peer);
+			}
 		}
 		break;
 	case 12:

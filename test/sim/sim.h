@@ -189,8 +189,11 @@ void sim_driver_stall(struct sim_peer *peer, uint64_t until_ns);
 /* Its slices on lanes, in the lane's order, are those that the driver was given. */
 void sim_driver_compare(const struct lw_lane *lane);
 uint32_t sim_driver_open_lanes(void);
-/* The request has ended: what of it may still arrive matters no more. */
-void sim_driver_forget(struct sim_request *request);
+/* The peer's process is gone, and with it all that was on its connections. */
+void sim_driver_gone(const struct sim_peer *peer);
+/* The request, whose end was asked for then (0: it was not), has ended. Returns how many pieces of it may still reach
+ * the peer though its lane's fence was not waited for long enough. */
+uint32_t sim_driver_forget(struct sim_request *request, uint64_t asked_ns);
 
 /* app.c: what the application does with batches */
 void sim_app_submit(void);
