@@ -178,7 +178,7 @@ static bool greet(struct sim_lane *own)
 		return true;
 	if (own->life != own->peer->life && own->peer->index != SIM_SELF && own->life != 0) {
 		/* Of several ways one may lead to somebody else. */
-		for (uint32_t i = 1; i < SIM_SEGMENTS && own->peer->ways == 1; i++)
+		for (uint32_t i = 1; i < SIM_SEGMENTS && own->lane->path->ways == 1; i++)
 			if (sim.segments[i].peer == own->peer->index && sim.segments[i].life == own->life)
 				sim.segments[i].dead = true;
 		lw_lane_down(own->lane, LW_REASON_RESTARTED);

@@ -27,6 +27,7 @@
 #define SIM_SEGMENTS 8
 #define SIM_CREDITS 24
 #define SIM_PARTS 48 /* pieces of a request's range that are known to be applied */
+#define SIM_WAYS 4   /* to a peer at most */
 #define SIM_MS UINT64_C(1000000)
 
 /* What happened to a peer in this schedule: without it a request may not end for the reason that it gives. */
