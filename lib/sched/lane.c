@@ -158,14 +158,14 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 	lane->failures = 0;
 	if (!was_up)
 		lane->way = lane->home;
-	if (!was_up && lw_path_fall_back(worker, path))
-		return;
 	/* A connection that served is made again at once; one that could not be made waits, longer each time. */
 	if (!was_up)
 		lane->backoff_ms = lane->backoff_ms == 0                   ? BACKOFF_MIN_MS
 				   : lane->backoff_ms * 2 < BACKOFF_MAX_MS ? lane->backoff_ms * 2
 									   : BACKOFF_MAX_MS;
 	lane->retry_at_ms = worker->now_ms + lane->backoff_ms;
+	if (!was_up && lw_path_fall_back(worker, path))
+		return;
 	if (!was_up || !lw_path_may_fence(path))
 		lw_path_lane_lost(worker, path, reason);
 	lw_path_activate(worker, path);

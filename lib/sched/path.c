@@ -83,6 +83,14 @@ void lw_path_take(struct lw_worker *worker, struct lw_path *path, struct lw_task
 	lw_path_activate(worker, path);
 }
 
+void lw_path_slice_give(struct lw_worker *worker, struct lw_path *path, struct lw_slice *slice)
+{
+	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);
+	worker->slices_held--;
+	path->held--;
+	slice->task->slices--;
+}
+
 void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw_slice *slice, uint32_t lane,
 		       enum lw_reason reason)
 {
@@ -99,10 +107,7 @@ void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw
 	/* What it was thought to offer is not what it offers. */
 	if (refused && lw_path_refresh(worker, path) != NULL)
 		lw_refresh_want(lw_path_refresh(worker, path));
-	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);
-	worker->slices_held--;
-	path->held--;
-	task->slices--;
+	lw_path_slice_give(worker, path, slice);
 	if (task->slices == 0 && (task->flags & LW_TASK_QUEUED) == 0)
 		lw_path_finish(worker, task, lane, (task->flags & LW_TASK_FAILED) != 0 ? task->reason : LW_REASON_NONE);
 	lw_path_activate(worker, path);

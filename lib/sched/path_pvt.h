@@ -124,6 +124,9 @@ bool lw_path_offer_seen(struct lw_worker *worker, const struct lw_path *path);
  * the head is the peer's to refuse. */
 bool lw_path_miss(struct lw_worker *worker, struct lw_path *path, struct lw_task_list *list);
 
+/* path.c: the slice is on no lane and in no list, and its task has it no more. */
+void lw_path_slice_give(struct lw_worker *worker, struct lw_path *path, struct lw_slice *slice);
+
 /* connect.c: the lanes of a path. */
 
 bool lw_path_any_lane(const struct lw_path *path, enum lw_lane_state state);

@@ -157,10 +157,7 @@ static bool judge(struct sim_lane *own, uint32_t index)
 	if (hold->judged)
 		return true;
 	hold->judged = true;
-	/* shm's copies are checked by the door alone, which only shows where another driver was to check (README.md).
-	 */
-	if ((sim_is_tcp(own) || hold->slice->attempts != 0) &&
-	    !sim_peer_offers(own->peer, hold->op, hold->remote, hold->length)) {
+	if (!sim_peer_offers(own->peer, hold->op, hold->remote, hold->length)) {
 		refuse(own, index, LW_REASON_REFUSED);
 		return false;
 	}
@@ -340,8 +337,8 @@ void sim_line_take(struct sim_lane *own, struct lw_slice *slice)
 	SIM_CHECK(!slice->started, "a slice comes that is said to have been started");
 	SIM_CHECK(own->peer->index == hold.request->peer, "a request for peer %u goes to peer %u", hold.request->peer,
 		  own->peer->index);
-	/* Not those that another driver had first: they stay as they were cut for that one (README.md). */
-	if (lane->ops->peer_cuts != 0 && slice->attempts == 0 && own->peer->index != SIM_SELF &&
+	/* But for those that only the peer can check: it takes them in one piece. */
+	if (!(sim_is_tcp(own) && (slice->task->flags & LW_TASK_MISSED) != 0) && own->peer->index != SIM_SELF &&
 	    (own->peer->causes & SIM_OFFER_LESS) == 0)
 		SIM_CHECK((slice->remote - SIM_REMOTE) / SIM_PIECE_BYTES ==
 				  (slice->remote + slice->length - 1 - SIM_REMOTE) / SIM_PIECE_BYTES,

@@ -259,6 +259,7 @@ static struct lw_driver_ops tcp_ops = {
 	.probe = sim_probe,
 	.probe_end = sim_probe_end,
 	.lane_bytes = sizeof(struct sim_lane),
+	.peer_cuts = 1,
 	.peer_checks = sim_peer_checks,
 	.open = sim_open,
 	.close = sim_close,

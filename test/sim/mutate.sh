@@ -24,6 +24,8 @@ mutations=(
 	'lib/sched|a WRITE that is taken back does not wait for the fence of its first try|			lw_slice_give_up(lane, slice, abort->reason);|			lw_slice_done(lane, slice, abort->reason);'
 	'lib/sched|a WRITE whose task failed elsewhere does not wait for its fence|		if (lw_task_is_over(slice->task) \&\& lw_path_fence|		if (slice->waits \&\& lw_path_fence'
 	'lib/sched|a WRITE does not wait for its fence when no lane is left|		if (lw_path_fence(path, slice, reason))|		if (false)'
+	'lib/sched|a path falls back while its WRITEs may still be stored|		if (lw_path_fence(path, slice, LW_REASON_RESET)) {|		if (false) {'
+	'lib/sched|what the peer was to check is not cut for the next route|	uncut_missed(worker, path);|	(void)uncut_missed;'
 	'lib/sched|the fence of the connection before counts|	lane->fence_up = false;|	(void)lane->fence_up;'
 	'lib/sched|a fence is waited for half as long|	slice->fence_ms = lane->worker->now_ms + FENCE_MS;|	slice->fence_ms = lane->worker->now_ms + FENCE_MS / 2;'
 	'lib/sched|a connection that breaks is taken for a fence|		return ++slice->attempts == FENCE_TRIES;|		return true;'

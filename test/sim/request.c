@@ -96,12 +96,12 @@ static bool was_unregistered(uint64_t addr, uint64_t length)
 	return false;
 }
 
-/* A WRITE whose lane could not be made again, so that another driver has the path now: nothing can fence it there. */
+/* A WRITE whose lane could not be made again, so that another driver has the path now: it can't be repeated there. */
 static bool lost_its_lane(const struct sim_request *request)
 {
 	const struct sim_peer *peer = &sim.peers[request->peer];
 
-	return request->op == LW_WRITE && request->cuts != 0 && peer->near &&
+	return sim.tcp_first && request->op == LW_WRITE && request->cuts != 0 && peer->near &&
 	       (peer->causes & (SIM_NO_CONNECT | SIM_SHORT | SIM_OPTIONS)) != 0;
 }
 
@@ -199,8 +199,7 @@ static void end(struct sim_request *request, const struct lw_task_status *status
 			  "completed into memory that was never offered");
 	}
 	early = sim_driver_forget(request, asked_ns(request, status));
-	SIM_CHECK(early == 0 || lost_its_lane(request),
-		  "it has ended, \"%s\", while %u pieces of it may still reach the peer",
+	SIM_CHECK(early == 0, "it has ended, \"%s\", while %u pieces of it may still reach the peer",
 		  lw_reason_string((int)status->reason), early);
 	request->ended = true;
 	request->outcome = *status;

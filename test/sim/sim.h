@@ -119,13 +119,13 @@ struct sim_segment {
 struct sim {
 	/* of the program */
 	bool trace;
-	bool tcp_first; /* the setting drivers may be "tcp,shm", too */
 	const char *program;
 	/* of the schedule */
 	uint64_t seed, random;
 	uint64_t now_ns;
 	uint64_t passes, last_pass_ns, longest_gap_ns;
 	bool calm, healing;
+	bool tcp_first; /* a path may fall back from connections to copies */
 	struct lw_engine *engine;
 	struct lw_worker *worker;
 	struct lw_channel *channel;
