@@ -337,8 +337,10 @@ void sim_line_take(struct sim_lane *own, struct lw_slice *slice)
 	SIM_CHECK(!slice->started, "a slice comes that is said to have been started");
 	SIM_CHECK(own->peer->index == hold.request->peer, "a request for peer %u goes to peer %u", hold.request->peer,
 		  own->peer->index);
-	/* But for those that only the peer can check: it takes them in one piece. */
-	if (!(sim_is_tcp(own) && (slice->task->flags & LW_TASK_MISSED) != 0) && own->peer->index != SIM_SELF &&
+	SIM_CHECK(sim_is_tcp(own) || (slice->task->flags & LW_TASK_MISSED) == 0,
+		  "what the peer is to check goes where it does not");
+	/* What the peer is to check it takes in one piece. */
+	if ((slice->task->flags & LW_TASK_MISSED) == 0 && own->peer->index != SIM_SELF &&
 	    (own->peer->causes & SIM_OFFER_LESS) == 0)
 		SIM_CHECK((slice->remote - SIM_REMOTE) / SIM_PIECE_BYTES ==
 				  (slice->remote + slice->length - 1 - SIM_REMOTE) / SIM_PIECE_BYTES,

@@ -5,7 +5,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 build=${LW_BUILD_DIR:-build/release}
-schedules=20000
+schedules=100000
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -196,7 +196,7 @@ void sim_peers_begin(void)
 		*peer = (struct sim_peer){.index = i,
 					  .life = sim_random(UINT64_MAX - 1) + 1,
 					  .fences = sim_chance(700),
-					  .near = i == SIM_SELF || sim_chance(300)};
+					  .near = i == SIM_SELF || sim_chance(500)};
 		draw_ways(peer);
 		for (uint32_t k = 0; k < SIM_PIECES; k++)
 			peer->access[k] = sim_chance(900) ? LW_ACCESS_REMOTE : (uint32_t)sim_random(4);
