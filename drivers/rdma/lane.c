@@ -7,8 +7,9 @@
 #include "drivers/rdma/worker.h"
 #include "lib/engine.h"
 
-#define CHAIN 32 /* requests handed over together */
-#define SGES 4   /* pieces of local memory in one request */
+#define CHAIN 32          /* requests handed over together */
+#define CHAIN_BYTES 65536 /* what has so many begins at once: a doorbell costs nothing beside it */
+#define SGES 4            /* pieces of local memory in one request */
 #define SIGNAL_EVERY 16
 #define POLLED 16
 
@@ -151,7 +152,7 @@ static bool push(struct rdma_lane *own)
 	struct lw_slice *slice;
 
 	while ((slice = own->next) != NULL) {
-		uint64_t number = own->posted, room = own->qp->depth - (own->posted - own->done);
+		uint64_t number = own->posted, room = own->qp->depth - (own->posted - own->done), bytes = 0;
 		struct lw_slice *ended = NULL;
 		enum lw_reason reason = LW_REASON_NONE;
 
@@ -159,7 +160,8 @@ static bool push(struct rdma_lane *own)
 			return true;
 		room = room < CHAIN ? room : CHAIN;
 		chain.lists = false;
-		for (chain.count = 0; slice != NULL && chain.count < room && reason == LW_REASON_NONE;) {
+		for (chain.count = 0; slice != NULL && chain.count < room && bytes < CHAIN_BYTES;) {
+			uint64_t from = part_of(slice)->posted;
 			uint32_t key = key_of(own, slice);
 
 			reason = key == 0 ? LW_REASON_REFUSED
@@ -168,6 +170,7 @@ static bool push(struct rdma_lane *own)
 				ended = slice;
 				break;
 			}
+			bytes += part_of(slice)->posted - from;
 			chain.lists |= chain.wr[chain.count].num_sge > 1;
 			chain.wr[chain.count++].wr_id = ++number;
 			slice->started = true;
