@@ -70,13 +70,16 @@ struct lw_view {
 	struct lw_addrs rpc;  /* its handshake port */
 };
 
+#define LW_VIA_ANY (-1)
+
 struct lw_segment_slot {
 	_Atomic uint32_t gen; /* odd: open */
 	_Atomic(struct lw_view *) view;
 	_Atomic bool devices; /* as in the view; kept while it is open */
 	/* under the engine's lock */
 	uint32_t refs;
-	bool stale; /* the peer of this incarnation is gone; a new open gets a new slot */
+	bool stale;      /* the peer of this incarnation is gone; a new open gets a new slot */
+	_Atomic int via; /* index of the one driver that it was opened for, or LW_VIA_ANY; set before gen becomes odd */
 	char name[LW_NAME_MAX];
 	struct lw_addrs rpc;        /* handshake port */
 	struct lw_watch *watch;     /* NULL: there was none so far */
@@ -249,9 +252,10 @@ void lw_areas_forked(struct lw_engine *engine);
 /* route.c: the drivers that reach a peer. */
 /* The driver's index, or -1: there is none of that name, or it is off. */
 int lw_driver_index(const struct lw_engine *engine, const char *name, size_t length);
-/* Fills in the view's routes, in the order of the setting drivers. 0; -ENOTSUP none; -EPROTONOSUPPORT; of files what
- * the driver says; the text of lw_last_error is set. May block as lw_driver_ops.reach says. */
-int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, struct lw_view *view);
+/* Fills in the view's routes, in the order of the setting drivers; via: a driver's index, for that one alone, or
+ * LW_VIA_ANY. 0; -ENOTSUP none; -EPROTONOSUPPORT; of files what the driver says; the text of lw_last_error is set. May
+ * block as lw_driver_ops.reach says. */
+int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, int via, struct lw_view *view);
 void lw_routes_drop(struct lw_view *view);
 /* Number n of the view's routes that lead from one kind of memory to the other (LW_PAIR): those whose driver moves that
  * by itself, then those that get there from bounce buffers, in the place of a GPU's memory of ours (*staged). NULL:
@@ -264,8 +268,9 @@ void lw_segment_fini(struct lw_engine *engine);
 void lw_segment_describe(struct lw_engine *engine, struct lw_desc *desc);
 /* The whole of it as text: what is registered and offered now. */
 int lw_segment_document(struct lw_engine *engine, char **json, size_t *size);
-/* The view of what a peer offers. 0; -ENOTSUP, -EPROTO, -EPROTONOSUPPORT, -ENOMEM, said in lw_last_error. */
-int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc,
+/* The view of what a peer offers; via as for lw_routes_find. 0; -ENOTSUP, -EPROTO, -EPROTONOSUPPORT, -ENOMEM, said in
+ * lw_last_error. */
+int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc, int via,
 		    struct lw_view **out);
 void lw_segment_view_free(struct lw_view *view);
 /* Takes a newer view of the segment over. 0; -ESTALE it is one of another life of the peer: the segment is stale from

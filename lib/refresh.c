@@ -33,6 +33,7 @@ struct lw_refresh {
 	_Atomic uint64_t next_ns; /* no round before; workers read it */
 	uint32_t gen;             /* of the segment that is asked for */
 	struct lw_addrs rpc;
+	int via; /* as the slot's */
 	bool restarted;
 	struct tell_command {
 		struct lw_command command;
@@ -96,7 +97,7 @@ static void on_answer(void *arg, int result, const char *text, size_t length)
 	if (result == 0 && lw_desc_decode(text, length, &desc, why, sizeof(why)) == 0) {
 		if (refresh->engine->directory == NULL)
 			desc->origin = LW_DESC_PEER;
-		if (lw_segment_view(refresh->engine, desc, &refresh->rpc, &refresh->view) != 0)
+		if (lw_segment_view(refresh->engine, desc, &refresh->rpc, refresh->via, &refresh->view) != 0)
 			refresh->view = NULL;
 		lw_desc_free(desc);
 	}
@@ -115,6 +116,7 @@ static void begin(struct lw_refresh *refresh)
 	refresh->gen = atomic_load(&refresh->slot->gen);
 	if ((refresh->gen & 1) != 0) {
 		refresh->rpc = refresh->slot->rpc;
+		refresh->via = refresh->slot->via;
 		memcpy(name, refresh->slot->name, sizeof(name));
 		error = 0;
 	}

@@ -56,7 +56,7 @@ static bool was_told(struct lw_engine *engine, uint64_t incarnation)
 	return atomic_exchange(&engine->told[at], incarnation) == incarnation;
 }
 
-int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, struct lw_view *view)
+int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, int via, struct lw_view *view)
 {
 	const char *list = engine->config.drivers;
 	int first_error = 0;
@@ -69,7 +69,8 @@ int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, struct 
 		int error;
 
 		list += length + (list[length] == ',');
-		if (driver < 0 || lw_drivers[driver]->reach == NULL || view->route_count == LW_MAX_DRIVERS)
+		if (driver < 0 || lw_drivers[driver]->reach == NULL || view->route_count == LW_MAX_DRIVERS ||
+		    (via != LW_VIA_ANY && via != driver))
 			continue;
 		error = lw_drivers[driver]->reach(engine->driver_context[driver], desc, &peer, why, sizeof(why));
 		if (error == -EPROTONOSUPPORT) /* whatever else would reach it: it is set up not to be reached by us */
@@ -84,6 +85,9 @@ int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, struct 
 	}
 	if (view->route_count == 0 && first_error != 0)
 		return first_error;
+	if (view->route_count == 0 && via != LW_VIA_ANY)
+		return lw_fail(-ENOTSUP, "%s, which offers \"%s\", is not reached by %s", desc->name, desc->protocol,
+			       lw_drivers[via]->name);
 	if (view->route_count == 0)
 		return lw_fail(-ENOTSUP,
 			       "%s offers \"%s\", and no driver of this engine speaks that; see the setting drivers",

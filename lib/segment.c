@@ -249,7 +249,7 @@ static size_t offered(const struct lw_desc *desc, struct lw_range *ranges)
 	return desc->buffer_count + desc->file_count;
 }
 
-int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc,
+int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const struct lw_addrs *rpc, int via,
 		    struct lw_view **out)
 {
 	struct lw_view *view = calloc(1, sizeof(*view));
@@ -260,7 +260,7 @@ int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const 
 		lw_fail(error, "no memory for the descriptor of %s", desc->name);
 		goto fail;
 	}
-	error = lw_routes_find(engine, desc, view);
+	error = lw_routes_find(engine, desc, via, view);
 	if (error != 0)
 		goto fail;
 	error = lw_rangemap_build(ranges, offered(desc, ranges), &view->ranges);
@@ -288,13 +288,14 @@ fail:
 	return error;
 }
 
-/* Slot of an open segment of that name, or NULL. Under the lock. */
-static struct lw_segment_slot *find_open(struct lw_engine *engine, const char *name)
+/* Slot of an open segment of that name, for that driver, or NULL. Under the lock. */
+static struct lw_segment_slot *find_open(struct lw_engine *engine, const char *name, int via)
 {
 	for (uint32_t i = 1; i < engine->segments_used; i++) {
 		struct lw_segment_slot *slot = &engine->segments[i];
 
-		if ((atomic_load(&slot->gen) & 1) != 0 && !slot->stale && strcmp(slot->name, name) == 0)
+		if ((atomic_load(&slot->gen) & 1) != 0 && !slot->stale && slot->via == via &&
+		    strcmp(slot->name, name) == 0)
 			return slot;
 	}
 	return NULL;
@@ -364,14 +365,14 @@ static bool equip(struct lw_engine *engine, struct lw_segment_slot *slot, bool a
 }
 
 /* Enters the view under name; takes the view over. */
-static int enter(struct lw_engine *engine, const char *name, const struct lw_addrs *rpc, struct lw_view *view,
+static int enter(struct lw_engine *engine, const char *name, int via, const struct lw_addrs *rpc, struct lw_view *view,
 		 lw_segment_t *out)
 {
 	struct lw_segment_slot *slot;
 	uint32_t gen;
 
 	pthread_mutex_lock(&engine->lock);
-	slot = find_open(engine, name);
+	slot = find_open(engine, name, via);
 	if (slot != NULL && renew(engine, slot, view)) {
 		slot->refs++;
 		*out = lw_handle(atomic_load(&slot->gen), engine->tag, (uint32_t)(slot - engine->segments));
@@ -389,6 +390,7 @@ static int enter(struct lw_engine *engine, const char *name, const struct lw_add
 	}
 	slot->refs = 1;
 	slot->stale = false;
+	slot->via = via;
 	slot->rpc = *rpc;
 	snprintf(slot->name, sizeof(slot->name), "%s", name);
 	atomic_store_explicit(&slot->devices, view->devices, memory_order_relaxed);
@@ -414,11 +416,11 @@ static int open_null(struct lw_engine *engine, lw_segment_t *out)
 	view->routes[0].driver = (uint32_t)driver;
 	view->route_count = 1;
 	view->everything = true;
-	return enter(engine, NULL_SEGMENT, &nowhere, view, out);
+	return enter(engine, NULL_SEGMENT, LW_VIA_ANY, &nowhere, view, out);
 }
 
 /* What the name, in its one form, means now. */
-static int look(struct lw_engine *engine, const char *name, uint32_t timeout_ms, struct lw_addrs *rpc,
+static int look(struct lw_engine *engine, const char *name, int via, uint32_t timeout_ms, struct lw_addrs *rpc,
 		struct lw_view **view)
 {
 	struct lw_peer peer = {.desc = NULL};
@@ -429,13 +431,24 @@ static int look(struct lw_engine *engine, const char *name, uint32_t timeout_ms,
 	if (error != 0)
 		return error;
 	*rpc = peer.rpc;
-	error = lw_segment_view(engine, peer.desc, rpc, view);
+	error = lw_segment_view(engine, peer.desc, rpc, via, view);
 	lw_fabric_drop(fabric, 0); /* the view's files have a hold of their own */
 	lw_desc_free(peer.desc);
 	return error;
 }
 
-static int open_named(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out)
+/* Our own segment, whose bytes one driver moves. */
+static int open_own(const struct lw_engine *engine, int via, lw_segment_t *out)
+{
+	const struct lw_view *view = atomic_load(&engine->segments[0].view);
+
+	if (via != LW_VIA_ANY && (view == NULL || view->routes[0].driver != (uint32_t)via))
+		return lw_fail(-ENOTSUP, "%s does not reach itself by %s", engine->name, lw_drivers[via]->name);
+	*out = LW_SEGMENT_LOCAL;
+	return 0;
+}
+
+static int open_named(struct lw_engine *engine, const char *name, int via, uint32_t timeout_ms, lw_segment_t *out)
 {
 	char canonical[LW_NAME_MAX];
 	struct lw_view *view = NULL;
@@ -444,14 +457,31 @@ static int open_named(struct lw_engine *engine, const char *name, uint32_t timeo
 
 	if (error != 0)
 		return error;
-	if (strcmp(canonical, engine->name) == 0) {
-		*out = LW_SEGMENT_LOCAL;
-		return 0;
-	}
-	error = look(engine, canonical, timeout_ms, &rpc, &view);
+	if (strcmp(canonical, engine->name) == 0)
+		return open_own(engine, via, out);
+	error = look(engine, canonical, via, timeout_ms, &rpc, &view);
 	if (error == 0)
-		error = enter(engine, canonical, &rpc, view, out);
+		error = enter(engine, canonical, via, &rpc, view, out);
 	return error;
+}
+
+/* driver: NULL for any. */
+static int open_segment(struct lw_engine *engine, const char *name, const char *driver, uint32_t timeout_ms,
+			lw_segment_t *out)
+{
+	int via = driver == NULL ? LW_VIA_ANY : lw_driver_index(engine, driver, strlen(driver));
+
+	if (driver != NULL && via < 0)
+		return lw_fail(-EINVAL, "there is no driver \"%s\", or it is off here; see the setting drivers",
+			       driver);
+	if (timeout_ms == 0)
+		timeout_ms = (uint32_t)engine->config.handshake_timeout_ms;
+	name += strspn(name, "/");
+	if (strcmp(name, NULL_SEGMENT) == 0)
+		return driver == NULL || strcmp(driver, "null") == 0
+			       ? open_null(engine, out)
+			       : lw_fail(-ENOTSUP, NULL_SEGMENT " is not reached by %s", driver);
+	return open_named(engine, name, via, timeout_ms, out);
 }
 
 int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out)
@@ -463,13 +493,22 @@ int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t timeout
 	error = lw_engine_enter(engine);
 	if (error != 0)
 		return error;
-	if (timeout_ms == 0)
-		timeout_ms = (uint32_t)engine->config.handshake_timeout_ms;
-	name += strspn(name, "/");
-	if (strcmp(name, NULL_SEGMENT) == 0)
-		error = open_null(engine, out);
-	else
-		error = open_named(engine, name, timeout_ms, out);
+	error = open_segment(engine, name, NULL, timeout_ms, out);
+	lw_engine_leave(engine);
+	return error;
+}
+
+int lw_segment_open_via(struct lw_engine *engine, const char *name, const char *driver, uint32_t timeout_ms,
+			lw_segment_t *out)
+{
+	int error;
+
+	if (name == NULL || driver == NULL || out == NULL)
+		return lw_fail(-EINVAL, "name, driver and out must not be NULL");
+	error = lw_engine_enter(engine);
+	if (error != 0)
+		return error;
+	error = open_segment(engine, name, driver, timeout_ms, out);
 	lw_engine_leave(engine);
 	return error;
 }
@@ -611,11 +650,12 @@ int lw_segment_refresh(struct lw_engine *engine, lw_segment_t segment, uint32_t 
 	if (segment == LW_SEGMENT_LOCAL)
 		goto out;
 	error = lw_segment_rpc(engine, segment, &rpc, name, NULL);
-	if (error == 0 || (error == -ENOTSUP && strcmp(name, NULL_SEGMENT) != 0)) /* or there are just files */
-		error = look(engine, name, timeout_ms, &rpc, &view);
+	slot = &engine->segments[(uint32_t)segment & LW_HANDLE_INDEX_MASK];
+	/* Or there are just files. Another driver's segment may have the slot by now: then its view is not taken. */
+	if (error == 0 || (error == -ENOTSUP && strcmp(name, NULL_SEGMENT) != 0))
+		error = look(engine, name, slot->via, timeout_ms, &rpc, &view);
 	if (error != 0)
 		goto out;
-	slot = &engine->segments[(uint32_t)segment & LW_HANDLE_INDEX_MASK];
 	error = lw_segment_renew(engine, slot, (uint32_t)(segment >> 32), view);
 	if (error == -ESTALE)
 		lw_fail(error, "%s was restarted; open its segment again", name);

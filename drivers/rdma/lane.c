@@ -7,8 +7,9 @@
 #include "drivers/rdma/worker.h"
 #include "lib/engine.h"
 
-#define CHAIN 32 /* requests handed over together */
-#define SGES 4   /* pieces of local memory in one request */
+#define CHAIN 32          /* requests handed over together */
+#define CHAIN_BYTES 65536 /* what has so many begins at once: a doorbell costs nothing beside it */
+#define SGES 4            /* pieces of local memory in one request */
 #define SIGNAL_EVERY 16
 #define POLLED 16
 
@@ -17,6 +18,7 @@ _Static_assert(sizeof(struct rdma_slice) <= sizeof(((struct lw_slice *)NULL)->ow
 
 struct chain {
 	uint32_t count;
+	bool lists; /* a request has several pieces of local memory */
 	struct ibv_send_wr wr[CHAIN];
 	struct ibv_sge sge[CHAIN][SGES];
 };
@@ -80,7 +82,7 @@ static enum lw_reason build(struct rdma_lane *own, struct lw_slice *slice, uint3
 	return LW_REASON_NONE;
 }
 
-/* Hands requests over in place. 0, or a positive errno: none was taken. */
+/* Hands requests of one piece over in place. 0, or a positive errno: none was taken. */
 static int send_extended(struct ibv_qp_ex *ex, const struct chain *chain)
 {
 	ibv_wr_start(ex);
@@ -93,13 +95,10 @@ static int send_extended(struct ibv_qp_ex *ex, const struct chain *chain)
 			ibv_wr_rdma_write(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
 		else
 			ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
-		if ((wr->send_flags & IBV_SEND_INLINE) != 0) {
+		if ((wr->send_flags & IBV_SEND_INLINE) != 0)
 			ibv_wr_set_inline_data(ex, (void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
-		} else if (wr->num_sge == 1) {
+		else
 			ibv_wr_set_sge(ex, wr->sg_list->lkey, wr->sg_list->addr, wr->sg_list->length);
-		} else {
-			ibv_wr_set_sge_list(ex, (size_t)wr->num_sge, wr->sg_list);
-		}
 	}
 	return ibv_wr_complete(ex);
 }
@@ -112,7 +111,9 @@ static bool send_chain(struct rdma_lane *own, struct chain *chain)
 
 	if (chain->count == 0)
 		return true;
-	if (own->qp->ex != NULL) {
+	/* Built in place a list has a wrong length with rxe (rdma-core 44): that of its first piece, times their
+	 * number. */
+	if (own->qp->ex != NULL && !chain->lists) {
 		error = send_extended(own->qp->ex, chain);
 		if (error == 0)
 			own->posted += chain->count;
@@ -151,14 +152,16 @@ static bool push(struct rdma_lane *own)
 	struct lw_slice *slice;
 
 	while ((slice = own->next) != NULL) {
-		uint64_t number = own->posted, room = own->qp->depth - (own->posted - own->done);
+		uint64_t number = own->posted, room = own->qp->depth - (own->posted - own->done), bytes = 0;
 		struct lw_slice *ended = NULL;
 		enum lw_reason reason = LW_REASON_NONE;
 
 		if (room == 0)
 			return true;
 		room = room < CHAIN ? room : CHAIN;
-		for (chain.count = 0; slice != NULL && chain.count < room && reason == LW_REASON_NONE;) {
+		chain.lists = false;
+		for (chain.count = 0; slice != NULL && chain.count < room && bytes < CHAIN_BYTES;) {
+			uint64_t from = part_of(slice)->posted;
 			uint32_t key = key_of(own, slice);
 
 			reason = key == 0 ? LW_REASON_REFUSED
@@ -167,6 +170,8 @@ static bool push(struct rdma_lane *own)
 				ended = slice;
 				break;
 			}
+			bytes += part_of(slice)->posted - from;
+			chain.lists |= chain.wr[chain.count].num_sge > 1;
 			chain.wr[chain.count++].wr_id = ++number;
 			slice->started = true;
 			part_of(slice)->last = number;

@@ -10,8 +10,8 @@
 #include "drivers/shm/copy.h"
 #include "lib/engine.h"
 
-#define AT_ONCE (16u * 1024)     /* a request up to this is copied at once, if none is before it */
-#define PASS_BYTES (512u * 1024) /* copied in one pass, so that the worker's other lanes get their turn */
+#define AT_ONCE (16u * 1024)  /* a request up to this is copied at once, if none is before it */
+#define PASS_BYTES (1u << 20) /* copied in one pass, so that the worker's other lanes get their turn */
 /* A process that was the right one so long ago still is: for that it would have to end and its number to come round, or
  * to call execve, and we to write at that very moment. */
 #define BELIEVE_NS 100000
@@ -219,16 +219,35 @@ static void advance(struct shm_lane *own, uint64_t n)
 	own->copied += n;
 }
 
-/* Pieces of slices from own->next on that one system call can move: one direction, offered, not mapped. The number, at
- * most budget bytes of them. */
-static uint32_t gather(struct shm_lane *own, const struct lw_view *view, const struct shm_reach *reach, uint32_t from,
-		       uint64_t budget)
-{
-	struct shm_worker *worker = own->worker;
-	uint64_t offset = own->copied;
-	uint32_t count = from;
+/* One side of a system call. */
+struct vector {
+	struct iovec *piece;
+	uint32_t count;
+	uint32_t fixed; /* pieces at its beginning that nothing is added to */
+};
 
-	for (struct lw_slice *slice = own->next; slice != NULL && budget > 0 && count < SHM_IOVS;
+/* Adds bytes: to the last piece, where they go on from it. The kernel pins the pages of each piece by itself. */
+static void add_piece(struct vector *vector, uint64_t addr, uint64_t length)
+{
+	struct iovec *last = &vector->piece[vector->count];
+
+	if (vector->count > vector->fixed && (uint64_t)(uintptr_t)last[-1].iov_base + last[-1].iov_len == addr) {
+		last[-1].iov_len += length;
+		return;
+	}
+	*last = (struct iovec){(void *)(uintptr_t)addr, length};
+	vector->count++;
+}
+
+/* Adds the slices from own->next on that one system call can move: one direction, offered, not mapped. At most budget
+ * bytes of them. */
+static void gather(struct shm_lane *own, const struct lw_view *view, const struct shm_reach *reach,
+		   struct vector *local, struct vector *remote, uint64_t budget)
+{
+	uint64_t offset = own->copied;
+
+	for (struct lw_slice *slice = own->next;
+	     slice != NULL && budget > 0 && local->count < SHM_IOVS && remote->count < SHM_IOVS;
 	     slice = TAILQ_NEXT(slice, link)) {
 		uint64_t left = slice->length - offset, length = left < budget ? left : budget;
 
@@ -237,13 +256,11 @@ static uint32_t gather(struct shm_lane *own, const struct lw_view *view, const s
 					   !allowed(own, view, reach, slice->op, slice->remote, slice->length) ||
 					   mapped(own, reach, slice->remote, slice->length) != NULL))
 			break;
-		worker->local[count] = (struct iovec){(void *)(uintptr_t)(slice->local + offset), length};
-		worker->remote[count] = (struct iovec){(void *)(uintptr_t)(slice->remote + offset), length};
-		count++;
+		add_piece(local, slice->local + offset, length);
+		add_piece(remote, slice->remote + offset, length);
 		budget -= length;
 		offset = 0;
 	}
-	return count;
 }
 
 /* The kernel could not go on at this place: was it our memory, or the peer's? */
@@ -263,8 +280,8 @@ static int64_t call(struct shm_lane *own, const struct lw_view *view, const stru
 {
 	struct shm_worker *worker = own->worker;
 	const struct shm_peer *peer = own->peer;
+	struct vector local = {.piece = worker->local}, remote = {.piece = worker->remote};
 	uint8_t op = own->next->op;
-	uint32_t count;
 	ssize_t got;
 	int error = 0;
 
@@ -272,9 +289,10 @@ static int64_t call(struct shm_lane *own, const struct lw_view *view, const stru
 		/* The call is about one address space from its first to its last byte: it shows the nonce, too. */
 		worker->local[0] = (struct iovec){worker->nonce, DOOR_NONCE};
 		worker->remote[0] = (struct iovec){(void *)(uintptr_t)peer->witness, DOOR_NONCE};
+		local.count = local.fixed = remote.count = remote.fixed = 1;
 		memset(worker->nonce, 0, DOOR_NONCE);
-		count = gather(own, view, reach, 1, budget);
-		got = process_vm_readv(peer->pid, worker->local, count, worker->remote, count, 0);
+		gather(own, view, reach, &local, &remote, budget);
+		got = process_vm_readv(peer->pid, local.piece, local.count, remote.piece, remote.count, 0);
 		if (got < 0)
 			error = errno;
 		else if (got < DOOR_NONCE || memcmp(worker->nonce, peer->nonce, DOOR_NONCE) != 0)
@@ -288,8 +306,9 @@ static int64_t call(struct shm_lane *own, const struct lw_view *view, const stru
 			error = -shm_peer_check(peer);
 			own->checked_ns = now_ns;
 		}
-		count = gather(own, view, reach, 0, budget);
-		got = error == 0 ? process_vm_writev(peer->pid, worker->local, count, worker->remote, count, 0) : 0;
+		gather(own, view, reach, &local, &remote, budget);
+		got = error == 0 ? process_vm_writev(peer->pid, local.piece, local.count, remote.piece, remote.count, 0)
+				 : 0;
 		if (got < 0)
 			error = errno;
 		else if (got == 0 && error == 0)

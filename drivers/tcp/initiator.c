@@ -106,11 +106,28 @@ static void note_sent(struct lw_lane *lane, uint64_t bytes)
 	}
 }
 
+static bool may_splice(const struct tcp_lane *own, const struct lw_slice *slice)
+{
+	return own->splices && slice->op == LW_WRITE && slice->length >= own->sock.worker->tcp->splice_bytes;
+}
+
 /* Whether the slice's body goes through a pipe. */
 static bool is_spliced(const struct tcp_lane *own, struct lw_slice *slice)
 {
-	return own->splices && slice->op == LW_WRITE && slice->length >= own->sock.worker->tcp->splice_bytes &&
-	       !part_of(slice)->copied;
+	return may_splice(own, slice) && !part_of(slice)->copied;
+}
+
+/* Whether a body that may go through a pipe was sent a moment ago, too: then it is in the cache and cheap to copy,
+ * while the two ends' processors would take the same pages' counters from each other. */
+static bool sent_lately(struct tcp_lane *own, const struct lw_slice *slice)
+{
+	bool found = false;
+
+	for (uint32_t i = 0; i < TCP_LATELY; i++)
+		found |= own->lately[i] == slice->local;
+	if (!found)
+		own->lately[own->lately_count++ % TCP_LATELY] = slice->local;
+	return found;
 }
 
 /* Whether requests have to wait until the proof is given. */
@@ -593,7 +610,7 @@ void tcp_post(struct lw_lane *lane, struct lw_slice *slice)
 	tcp_header_put(part->header, (struct tcp_header){.size = slice->length, .addr = slice->remote, .op = op});
 	part->sent = 0;
 	part->received = 0;
-	part->copied = false;
+	part->copied = may_splice(own, slice) && sent_lately(own, slice);
 	part->sum = TCP_SUM_START;
 	if (has_sums(own)) {
 		uint32_t sum = tcp_checksum_wire(tcp_checksum_add(TCP_SUM_START, part->header, TCP_HEADER_SUM));

@@ -110,12 +110,16 @@ enum tcp_greeting_state {
 };
 
 /* A lane's own part: a connection that we opened. */
+#define TCP_LATELY 4
+
 struct tcp_lane {
 	struct tcp_sock sock;
-	struct lw_slice *unsent; /* first slice that is not sent completely */
-	struct tcp_pipe *pipe;   /* has bytes of unsent; NULL: none */
-	bool splices;            /* what the other end is like allows it */
-	uint64_t calls;          /* of the lane, when it was last found in use: tcp_lanes_tick */
+	struct lw_slice *unsent;     /* first slice that is not sent completely */
+	struct tcp_pipe *pipe;       /* has bytes of unsent; NULL: none */
+	bool splices;                /* what the other end is like allows it */
+	uint64_t lately[TCP_LATELY]; /* where the last bodies that were long enough for a pipe began */
+	uint32_t lately_count;       /* of them all */
+	uint64_t calls;              /* of the lane, when it was last found in use: tcp_lanes_tick */
 	uint32_t used_ms;
 	bool connected;
 	uint8_t version;
@@ -139,7 +143,7 @@ struct tcp_slice {
 	uint64_t status;
 	uint64_t sent;     /* of header and, for WRITE, payload */
 	uint64_t received; /* of status and, for READ, payload */
-	bool copied;       /* its memory can't go through a pipe */
+	bool copied;       /* its memory can't go through a pipe, or had better not */
 	uint32_t sum;      /* WRITE: the body's, as it goes out; READ: of what came so far */
 	uint32_t peer_sum; /* READ: the body's, as it came */
 };

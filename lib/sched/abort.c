@@ -4,6 +4,8 @@
 #include "lib/sched/stage.h"
 
 #define GRACE_MS 500 /* an aborted task whose bytes are on the wire may still complete for so long */
+#define FENCE_MS 400 /* with the grace of an abort before it less than the second that a cancel may take */
+#define FENCE_TRIES 3
 
 /* The other side of a transfer inside the engine's own segment is memory of this process, too. */
 static bool touches(const struct lw_path *path, const struct lw_abort *abort, uint64_t local, uint64_t remote,
@@ -75,7 +77,7 @@ static void abort_lane(struct lw_worker *worker, struct lw_lane *lane, const str
 		if (!matches(worker, lane->path, abort, task, lw_slice_local(slice), slice->remote, slice->length))
 			continue;
 		if (lane->ops->unpost(lane, slice)) {
-			lw_slice_done(lane, slice, abort->reason);
+			lw_slice_give_up(lane, slice, abort->reason);
 			continue;
 		}
 		mark(task, abort->reason);
@@ -124,22 +126,44 @@ static void find_deadline(struct lw_worker *worker, struct lw_path *path)
 	path->deadline_ms = first;
 }
 
-/* A WRITE that broke ends when it can't be stored any more: with its lane's fence. */
-static void abort_fenced(struct lw_slice *slice, enum lw_reason reason)
+bool lw_path_fence(struct lw_path *path, struct lw_slice *slice, enum lw_reason reason)
 {
-	mark(slice->task, reason);
-	lw_lane_fence(slice->only);
+	struct lw_lane *lane = slice->only;
+	struct lw_task *task = slice->task;
+
+	if (lane == NULL || !lane->fenced || lane->fence_up || !lw_path_may_fence(path))
+		return false;
+	lw_task_fail(task, lw_task_is_over(task) ? task->reason : reason);
+	task->flags |= LW_TASK_ABORT;
+	if (slice->waits)
+		return true;
+	slice->waits = true;
+	slice->attempts = 0;
+	slice->fence_ms = lane->worker->now_ms + FENCE_MS;
+	lane->fencing = true;
+	return true;
 }
 
-void lw_path_unfenced(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane)
+static bool fence_is_over(const struct lw_worker *worker, struct lw_slice *slice, enum lw_unfence how)
+{
+	if (how == LW_FENCE_BROKE)
+		return ++slice->attempts == FENCE_TRIES;
+	return how == LW_FENCE_IS_UP || lw_before(slice->fence_ms, worker->now_ms);
+}
+
+void lw_path_unfence(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane, enum lw_unfence how)
 {
 	struct lw_slice *slice, *next;
 
 	lane->fencing = false;
 	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
 		next = TAILQ_NEXT(slice, link);
-		if (slice->only != lane || (slice->task->flags & LW_TASK_ABORT) == 0)
+		if (slice->only != lane || !slice->waits)
 			continue;
+		if (!fence_is_over(worker, slice, how)) {
+			lane->fencing = true;
+			continue;
+		}
 		TAILQ_REMOVE(&path->retry, slice, link);
 		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, slice->task->reason);
 	}
@@ -155,10 +179,8 @@ void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct 
 		next = TAILQ_NEXT(slice, link);
 		if (!matches(worker, path, abort, slice->task, lw_slice_local(slice), slice->remote, slice->length))
 			continue;
-		if (slice->only != NULL && !abort->now) {
-			abort_fenced(slice, abort->reason);
+		if (lw_path_fence(path, slice, abort->reason))
 			continue;
-		}
 		TAILQ_REMOVE(&path->retry, slice, link);
 		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, abort->reason);
 	}

@@ -72,17 +72,47 @@ static enum lw_reason reason_of(const struct lw_slice *slice, enum lw_reason rea
 	return (slice->task->flags & LW_TASK_ABORT) != 0 ? (enum lw_reason)slice->task->reason : reason;
 }
 
-/* Ends what only its own lane could have carried, or one of a driver that gets at a GPU's memory by itself. */
-static void end_bound(struct lw_worker *worker, struct lw_path *path, bool staged)
+/* Ends what only its own lane could have carried, or one of a driver that gets at a GPU's memory by itself. False: some
+ * of that may still reach the peer. */
+static bool end_bound(struct lw_worker *worker, struct lw_path *path, bool staged)
 {
 	struct lw_slice *slice, *next;
+	bool ended = true;
 
 	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
 		next = TAILQ_NEXT(slice, link);
 		if (slice->only == NULL && (!staged || slice->bounce != NULL))
 			continue;
+		if (lw_path_fence(path, slice, LW_REASON_RESET)) {
+			ended = false;
+			continue;
+		}
 		TAILQ_REMOVE(&path->retry, slice, link);
 		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, reason_of(slice, LW_REASON_RESET));
+	}
+	return ended;
+}
+
+/* What was left to the peer to check, in one piece, is for the next route to check and to cut. */
+static void uncut_missed(struct lw_worker *worker, struct lw_path *path)
+{
+	struct lw_engine *engine = worker->engine;
+	struct lw_slice *slice, *next;
+
+	for (int i = 0; i < LW_PATH_MISSED; i++)
+		for (uint32_t k = path->waiting[i].head; k != LW_INDEX_NONE; k = engine->tasks[k].next)
+			if ((engine->tasks[k].flags & LW_TASK_MISSED) != 0)
+				engine->tasks[k].flags &= (uint8_t) ~(LW_TASK_MISSED | LW_TASK_CHECKED);
+	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
+		struct lw_task *task = slice->task;
+
+		next = TAILQ_NEXT(slice, link);
+		if ((task->flags & LW_TASK_MISSED) == 0 || lw_task_is_over(task))
+			continue;
+		TAILQ_REMOVE(&path->retry, slice, link);
+		lw_path_slice_give(worker, path, slice);
+		task->flags &= (uint8_t) ~(LW_TASK_MISSED | LW_TASK_CHECKED);
+		lw_tasks_append(engine, &path->waiting[task->priority], task);
 	}
 }
 
@@ -102,7 +132,10 @@ bool lw_path_fall_back(struct lw_worker *worker, struct lw_path *path)
 			next = i + 1;
 	if (lw_route_at(view, path->pair, next, &staged) == NULL)
 		return false;
-	end_bound(worker, path, staged);
+	lw_path_activate(worker, path);
+	if (!end_bound(worker, path, staged))
+		return true;
+	uncut_missed(worker, path);
 	path->route = next;
 	while (path->lanes > 0)
 		lw_worker_lane_give(worker, path->lane[--path->lanes]);
@@ -173,12 +206,15 @@ void lw_path_connect(struct lw_worker *worker, struct lw_path *path)
 
 void lw_path_lane_lost(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason)
 {
-	struct lw_slice *slice;
+	struct lw_slice *slice, *next;
 
 	if (lw_path_may_fence(path) &&
 	    (lw_path_any_lane(path, LW_LANE_UP) || lw_path_any_lane(path, LW_LANE_CONNECTING)))
 		return;
-	while ((slice = TAILQ_FIRST(&path->retry)) != NULL) {
+	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
+		next = TAILQ_NEXT(slice, link);
+		if (lw_path_fence(path, slice, reason))
+			continue;
 		TAILQ_REMOVE(&path->retry, slice, link);
 		lw_path_slice_end(worker, path, slice, LW_LANE_NONE, reason_of(slice, reason));
 	}

@@ -138,7 +138,8 @@ struct lw_driver_ops {
 	bool (*look)(struct lw_lane *lane, struct lw_look *out);
 	/* Finds out whether something answers by this way, beside the lane's connection and without a change of it. It
 	 * reports lw_lane_probed, once, later, unless probe_end drops it. One at a time a lane. 0, or a negative errno:
-	 * nothing is under way. Both NULL: lanes stay where they are. */
+	 * nothing is under way. Both NULL: lanes stay where they are. The view may have fewer ways than when the lane
+	 * was connected. */
 	int (*probe)(struct lw_lane *lane, const struct lw_view *view, uint32_t way);
 	void (*probe_end)(struct lw_lane *lane);
 	/* For drivers that can't take the memory of a slice back from the kernel or the hardware: asks for the early

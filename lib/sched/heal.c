@@ -9,9 +9,10 @@
 #define PROBE_MAX_MS 250
 #define PROBE_WAIT_MS 250 /* for the answer */
 #define OWN_PROBE_MAX_MS 2000
-#define STRIKES_MAX 8 /* standstills in a row, each of which makes us wait longer before the next is one */
-#define AWAY_MS 100   /* who did not look for longer knows nothing of the time before */
-#define LEAVE_MS 250  /* a lane that goes home may still end what it has for so long */
+#define STRIKES_MAX 8          /* standstills in a row, each of which makes us wait longer before the next is one */
+#define AWAY_MS 100            /* who did not look for longer knows nothing of the time before */
+#define STEADY_MOST_MS 3600000 /* so that the clock's wrap does not count */
+#define LEAVE_MS 250           /* a lane that goes home may still end what it has for so long */
 
 static uint64_t rate_after(uint64_t rate, uint64_t sample, bool idle)
 {
@@ -36,6 +37,7 @@ void lw_lane_watch_begin(struct lw_lane *lane)
 
 	lane->watch = (struct lw_watch_state){.moved_ms = now_ms,
 					      .ended_ms = now_ms,
+					      .steady_ms = now_ms,
 					      .min_rtt_us = lane->watch.min_rtt_us,
 					      .ended = atomic_load_explicit(&lane->stats.slices, memory_order_relaxed),
 					      .idle = true,
@@ -51,9 +53,10 @@ void lw_lane_watch_end(struct lw_lane *lane)
 	lane->watch.leaving = false;
 }
 
-/* Takes note of what the driver tells. */
-static void measure(struct lw_lane *lane, const struct lw_look *look)
+/* Takes note of what the driver tells. was_away: we, or the lanes' work, paused. */
+static void measure(struct lw_lane *lane, const struct lw_look *look, bool was_away)
 {
+	uint32_t pause_ms = (uint32_t)lane->worker->engine->config.lane_stall_ms / 2;
 	uint64_t ended = atomic_load_explicit(&lane->stats.slices, memory_order_relaxed);
 	struct lw_watch_state *watch = &lane->watch;
 	struct lw_worker *worker = lane->worker;
@@ -61,6 +64,10 @@ static void measure(struct lw_lane *lane, const struct lw_look *look)
 
 	watch->min_rtt_us = look->min_rtt_us;
 	if (ended != watch->ended) {
+		if (was_away || worker->now_ms - watch->ended_ms > pause_ms)
+			watch->steady_ms = worker->now_ms;
+		else if (worker->now_ms - watch->steady_ms > STEADY_MOST_MS)
+			watch->steady_ms = worker->now_ms - STEADY_MOST_MS;
 		watch->ended_ms = worker->now_ms;
 		lane->strikes = 0;
 	}
@@ -128,14 +135,17 @@ static void cut_still(struct lw_path *path, struct lw_lane *lane)
 	lw_lane_cut(lane);
 }
 
-/* Whether another lane ended slices all the time that this one stood still: the peer is there. */
+/* Whether another lane ended slices all the time that this one stood still: the peer is there. A peer that was stopped
+ * serves one lane before the other when it goes on: only what both could have been served in counts. */
 static bool others_go_on(const struct lw_path *path, const struct lw_lane *lane, uint32_t stall_ms)
 {
 	for (uint32_t i = 0; i < path->lanes; i++) {
 		const struct lw_lane *other = path->lane[i];
+		uint32_t since_ms = lw_before(other->watch.steady_ms, lane->watch.moved_ms) ? lane->watch.moved_ms
+											    : other->watch.steady_ms;
 
 		if (other != lane && lw_lane_state(other) == LW_LANE_UP &&
-		    (int32_t)(other->watch.ended_ms - lane->watch.moved_ms) >= (int32_t)stall_ms)
+		    (int32_t)(other->watch.ended_ms - since_ms) >= (int32_t)stall_ms)
 			return true;
 	}
 	return false;
@@ -234,7 +244,7 @@ void lw_path_watch(struct lw_worker *worker, struct lw_path *path)
 			continue;
 		if (looks && !TAILQ_EMPTY(&lane->inflight) && lane->ops->look != NULL && lane->ops->look(lane, &look)) {
 			worker->looks -= worker->looks != 0;
-			measure(lane, &look);
+			measure(lane, &look, was_away);
 			if (was_away)
 				lane->watch.moved_ms = worker->now_ms;
 			judge(worker, path, lane, look.silent);

@@ -11,7 +11,6 @@
 #define ATTEMPTS_MAX 3
 #define BACKOFF_MIN_MS 10
 #define BACKOFF_MAX_MS 1000
-#define FENCE_MS 400 /* with the grace of an abort before it less than the second that a cancel may take */
 
 uint32_t lw_lane_id(const struct lw_lane *lane)
 {
@@ -77,26 +76,53 @@ void lw_slice_done(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason 
 		lw_path_slice_end(lane->worker, lane->path, slice, lw_lane_id(lane), reason);
 }
 
-void lw_lane_fence(struct lw_lane *lane)
-{
-	if (lane->fencing)
-		return;
-	lane->fencing = true;
-	lane->fence_ms = lane->worker->now_ms + FENCE_MS;
-	lane->fence_tries = 0;
-}
-
 void lw_lane_fence_up(struct lw_lane *lane)
 {
+	lane->fence_up = true;
 	if (lane->fencing)
-		lw_path_unfenced(lane->worker, lane->path, lane);
+		lw_path_unfence(lane->worker, lane->path, lane, LW_FENCE_IS_UP);
 }
 
-/* Whether an aborted slice has to wait for the lane's next connection: before that is fenced the peer may still be
- * about to store what it has read. */
-static bool needs_fence(const struct lw_lane *lane, const struct lw_slice *slice)
+/* Whether the peer may store bytes of it that it got on this connection, or on one before. */
+static bool may_arrive(const struct lw_lane *lane, const struct lw_slice *slice)
 {
-	return slice->op == LW_WRITE && slice->started && lane->fenced && lw_path_may_fence(lane->path);
+	return slice->op == LW_WRITE && (slice->started || (slice->only != NULL && !lane->fence_up));
+}
+
+static void to_retry(struct lw_lane *lane, struct lw_slice *slice)
+{
+	slice->only = may_arrive(lane, slice) ? lane : NULL;
+	slice->started = false;
+	take_off(lane, slice);
+	TAILQ_INSERT_TAIL(&lane->path->retry, slice, link);
+}
+
+void lw_slice_give_up(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason reason)
+{
+	if (!lane->fenced || !lw_path_may_fence(lane->path) || !may_arrive(lane, slice)) {
+		lw_slice_done(lane, slice, reason);
+		return;
+	}
+	lw_count(&lane->stats.errors, 1);
+	to_retry(lane, slice);
+	lw_path_fence(lane->path, slice, reason);
+}
+
+/* A slice of a lane that goes down is repeated, or ends. */
+static void hand_on(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason reason)
+{
+	const struct lw_task *task = slice->task;
+
+	if (lw_task_is_over(task)) {
+		lw_slice_give_up(lane, slice, task->reason);
+	} else if (lane->path->dead == LW_REASON_NONE && slice->attempts < ATTEMPTS_MAX &&
+		   (lane->fenced || !may_arrive(lane, slice))) {
+		slice->attempts++;
+		lw_count(&lane->stats.retries, 1);
+		to_retry(lane, slice);
+	} else {
+		lw_slice_give_up(lane, slice, reason);
+	}
 }
 
 void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
@@ -121,31 +147,11 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 	}
 	if (reason == LW_REASON_RESTARTED)
 		path->dead = reason;
-	if (lane->fencing && ++lane->fence_tries == ATTEMPTS_MAX)
-		lw_path_unfenced(worker, path, lane);
-	while ((slice = TAILQ_FIRST(&lane->inflight)) != NULL) {
-		struct lw_task *task = slice->task;
-
-		if ((task->flags & LW_TASK_ABORT) != 0 && needs_fence(lane, slice)) {
-			take_off(lane, slice);
-			slice->only = lane;
-			TAILQ_INSERT_TAIL(&path->retry, slice, link);
-			lw_lane_fence(lane);
-		} else if ((task->flags & LW_TASK_ABORT) != 0) {
-			lw_slice_done(lane, slice, task->reason);
-		} else if (path->dead == LW_REASON_NONE && slice->attempts < ATTEMPTS_MAX &&
-			   (slice->op == LW_READ || !slice->started || lane->fenced)) {
-			take_off(lane, slice);
-			if (slice->op == LW_WRITE && slice->started)
-				slice->only = lane;
-			slice->attempts++;
-			slice->started = false;
-			lw_count(&lane->stats.retries, 1);
-			TAILQ_INSERT_TAIL(&path->retry, slice, link);
-		} else {
-			lw_slice_done(lane, slice, reason);
-		}
-	}
+	lane->fence_up = false;
+	if (lane->fencing)
+		lw_path_unfence(worker, path, lane, LW_FENCE_BROKE);
+	while ((slice = TAILQ_FIRST(&lane->inflight)) != NULL)
+		hand_on(lane, slice, reason);
 	/* There may be several ways to a peer: it is unreachable when there is no answer by any. */
 	if (!was_up && path->dead == LW_REASON_NONE && ++lane->failures < path->ways) {
 		lane->way = (lane->way + 1) % path->ways;
@@ -156,14 +162,14 @@ void lw_lane_down(struct lw_lane *lane, enum lw_reason reason)
 	lane->failures = 0;
 	if (!was_up)
 		lane->way = lane->home;
-	if (!was_up && lw_path_fall_back(worker, path))
-		return;
 	/* A connection that served is made again at once; one that could not be made waits, longer each time. */
 	if (!was_up)
 		lane->backoff_ms = lane->backoff_ms == 0                   ? BACKOFF_MIN_MS
 				   : lane->backoff_ms * 2 < BACKOFF_MAX_MS ? lane->backoff_ms * 2
 									   : BACKOFF_MAX_MS;
 	lane->retry_at_ms = worker->now_ms + lane->backoff_ms;
+	if (!was_up && lw_path_fall_back(worker, path))
+		return;
 	if (!was_up || !lw_path_may_fence(path))
 		lw_path_lane_lost(worker, path, reason);
 	lw_path_activate(worker, path);

@@ -28,8 +28,10 @@ struct lw_slice {
 	uint64_t remote;
 	uint64_t length;
 	uint8_t op;
-	uint8_t attempts; /* lanes it was posted on before */
-	bool started;     /* set by the driver: a byte of it may have reached the peer */
+	uint8_t attempts;  /* lanes it was posted on before; if it waits: connections of its lane that broke since */
+	bool started;      /* set by the driver: a byte of it may have reached the peer */
+	bool waits;        /* its task is over, but ends when the fence is up, or was waited for long enough */
+	uint32_t fence_ms; /* waits: until then at the latest */
 	/* NULL: any lane may carry it. Else a WRITE that broke on that lane, and may be repeated behind its fence only
 	 */
 	struct lw_lane *only;
@@ -59,6 +61,7 @@ struct lw_watch_state {
 	uint64_t ended;      /* stats.slices then */
 	uint32_t moved_ms;   /* it moved last, or became busy */
 	uint32_t ended_ms;   /* a slice last ended on it */
+	uint32_t steady_ms;  /* slices have ended on it since then, without a long pause */
 	uint32_t min_rtt_us; /* 0: not known */
 	bool idle;           /* it had nothing to do since it was last looked at */
 	bool leaving;        /* takes no slices: it goes home when it is empty, or at leave_ms */
@@ -86,12 +89,11 @@ struct lw_lane {
 	struct lw_watch_state watch;
 	uint32_t expire_at_ms; /* CONNECTING: fails then; UP: is cut then if kill is set */
 	bool kill;
-	bool fenced;  /* set by the driver's lane_open: the peer ends this lane's older connections before it serves us
-		       */
-	bool fencing; /* WRITEs that were aborted wait for lw_lane_fence_up, until fence_ms at the latest */
-	uint32_t fence_ms;
-	uint32_t fence_tries; /* connections that went down meanwhile */
-	bool dirty;           /* posted to since the last flush */
+	bool fenced;   /* set by the driver's lane_open: the peer ends this lane's older connections before it serves us
+			*/
+	bool fence_up; /* lw_lane_fence_up was called for this connection */
+	bool fencing;  /* slices wait for that, in path->retry */
+	bool dirty;    /* posted to since the last flush */
 	LIST_ENTRY(lw_lane) dirty_link;
 	/* From here to own: also read by other threads, which may find the lane's successor. No pointer among it. */
 	_Atomic uint32_t state; /* enum lw_lane_state */
@@ -140,8 +142,8 @@ void lw_lane_fence_up(struct lw_lane *lane);
 
 /* The lane is lost: calls ops->lane_close, then hands its slices on. Those of which no byte was sent and READs go to
  * another lane or connection. WRITEs that may have reached the peer wait for this lane's next connection, if that will
- * be fenced against this one; else they end FAILED with reason, since repeating them could overtake what the
- * application does next. */
+ * be fenced against this one, also those that are not to be repeated: a task is not over while they may be stored. Else
+ * they end FAILED with reason, since repeating them could overtake what the application does next. */
 void lw_lane_down(struct lw_lane *lane, enum lw_reason reason);
 
 /* Nothing of what the lane carried before it went down can arrive any more: the WRITEs that wait for its next

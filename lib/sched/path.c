@@ -123,6 +123,16 @@ void lw_path_take(struct lw_worker *worker, struct lw_path *path, struct lw_task
 	enqueue(worker, path, task);
 }
 
+void lw_path_slice_give(struct lw_worker *worker, struct lw_path *path, struct lw_slice *slice)
+{
+	if (slice->bounce != NULL)
+		lw_stage_give(path, slice);
+	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);
+	worker->slices_held--;
+	path->held--;
+	slice->task->slices--;
+}
+
 void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw_slice *slice, uint32_t lane,
 		       enum lw_reason reason)
 {
@@ -139,12 +149,7 @@ void lw_path_slice_end(struct lw_worker *worker, struct lw_path *path, struct lw
 	/* What it was thought to offer is not what it offers. */
 	if (refused && lw_path_refresh(worker, path) != NULL)
 		lw_refresh_want(lw_path_refresh(worker, path));
-	if (slice->bounce != NULL)
-		lw_stage_give(path, slice);
-	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);
-	worker->slices_held--;
-	path->held--;
-	task->slices--;
+	lw_path_slice_give(worker, path, slice);
 	if (task->slices == 0 && (task->flags & LW_TASK_QUEUED) == 0)
 		lw_path_finish(worker, task, lane, (task->flags & LW_TASK_FAILED) != 0 ? task->reason : LW_REASON_NONE);
 	lw_path_activate(worker, path);
@@ -229,6 +234,7 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, uint32_t pr
 	slice->op = task->op;
 	slice->attempts = 0;
 	slice->started = false;
+	slice->waits = false;
 	slice->only = NULL;
 	slice->bounce = NULL;
 	slice->local = task->local + list->cut;
@@ -257,16 +263,17 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 		lw_path_connect(worker, path);
 	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
 		next = TAILQ_NEXT(slice, link);
+		if (lw_task_is_over(slice->task) && lw_path_fence(path, slice, slice->task->reason))
+			continue;
 		lane = slice->only != NULL ? slice->only
 					   : lw_path_choose(worker, path, slice->length, slice->task->priority, true);
 		if (lane == NULL)
 			return worked;
-		if (lw_lane_state(lane) != LW_LANE_UP || lane->credits == 0 ||
-		    (lane->fencing && (slice->task->flags & LW_TASK_ABORT) != 0))
-			continue; /* it waits for this one, or its fence */
+		if (lw_lane_state(lane) != LW_LANE_UP || lane->credits == 0)
+			continue; /* it waits for this one */
 		TAILQ_REMOVE(&path->retry, slice, link);
 		worked = true;
-		if ((slice->task->flags & (LW_TASK_FAILED | LW_TASK_ABORT)) != 0)
+		if (lw_task_is_over(slice->task))
 			lw_path_slice_end(worker, path, slice, LW_LANE_NONE, slice->task->reason);
 		else if (slice->only != NULL && !lane->fenced)
 			lw_path_slice_end(worker, path, slice, LW_LANE_NONE, LW_REASON_RESET);
@@ -309,8 +316,8 @@ void lw_path_tick(struct lw_worker *worker, struct lw_path *path)
 			lw_lane_cut(lane);
 		else if (state == LW_LANE_DOWN && lw_before(lane->retry_at_ms, worker->now_ms))
 			lane->retry_at_ms = worker->now_ms; /* it must not become the future when the clock wraps */
-		if (lane->fencing && lw_before(lane->fence_ms, worker->now_ms))
-			lw_path_unfenced(worker, path, lane);
+		if (lane->fencing)
+			lw_path_unfence(worker, path, lane, LW_FENCE_EXPIRED);
 	}
 	lw_path_watch(worker, path);
 	if (path->timed && lw_before(path->deadline_ms, worker->now_ms))

@@ -99,7 +99,8 @@ void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct 
 void lw_path_tick(struct lw_worker *worker, struct lw_path *path);
 
 /* No lane of this route could be made: the lanes are given back, and the next route's are taken when the path is
- * pumped. False: there is no other route, or a lane is left. */
+ * pumped. If WRITEs have to wait for a fence of this route that is put off: its lanes are tried once more. False: there
+ * is no other route, or a lane is left. */
 bool lw_path_fall_back(struct lw_worker *worker, struct lw_path *path);
 /* What the worker knows of the segment now, for drivers: valid in this pass. NULL: it is closed. */
 const struct lw_view *lw_path_view(struct lw_worker *worker, const struct lw_path *path);

@@ -133,6 +133,9 @@ bool lw_path_offer_seen(struct lw_worker *worker, const struct lw_path *path);
  * the head is the peer's to refuse. */
 bool lw_path_miss(struct lw_worker *worker, struct lw_path *path, struct lw_task_list *list);
 
+/* path.c: the slice is on no lane and in no list, and its task has it no more. */
+void lw_path_slice_give(struct lw_worker *worker, struct lw_path *path, struct lw_slice *slice);
+
 /* connect.c: the lanes of a path. */
 
 bool lw_path_any_lane(const struct lw_path *path, enum lw_lane_state state);
@@ -172,8 +175,13 @@ uint32_t lw_path_good_way(const struct lw_path *path, const struct lw_lane *exce
 /* Cuts a lane because of what was aborted on it. The others are not to blame: it counts as no attempt of theirs. */
 void lw_lane_cut(struct lw_lane *lane);
 bool lw_lane_has_aborted(const struct lw_lane *lane);
-/* The lane's fence is up, or was waited for long enough: what was aborted and waited for it ends. */
-void lw_path_unfenced(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane);
+
+enum lw_unfence {
+	LW_FENCE_IS_UP,   /* what waited for it ends */
+	LW_FENCE_BROKE,   /* the lane went down: what has seen that often enough ends */
+	LW_FENCE_EXPIRED, /* what has waited for long enough ends */
+};
+void lw_path_unfence(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane, enum lw_unfence how);
 
 /* Whether lanes are still connected: of a segment that is closed, too, while WRITEs wait for their fence. */
 static inline bool lw_path_may_fence(const struct lw_path *path)
@@ -181,7 +189,16 @@ static inline bool lw_path_may_fence(const struct lw_path *path)
 	return path->dead == LW_REASON_NONE || path->dead == LW_REASON_SEGMENT_CLOSED;
 }
 
-/* lane.c: aborted WRITEs begin to wait for the lane's fence. */
-void lw_lane_fence(struct lw_lane *lane);
+/* A WRITE in path->retry is not to be repeated: its task ends with reason, if with no other, but not while the peer may
+ * store it still. False: it can't. */
+bool lw_path_fence(struct lw_path *path, struct lw_slice *slice, enum lw_reason reason);
+
+/* lane.c: a slice of the lane, which the driver does not have any more, is not to be repeated: the same. */
+void lw_slice_give_up(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason reason);
+
+static inline bool lw_task_is_over(const struct lw_task *task)
+{
+	return (task->flags & (LW_TASK_FAILED | LW_TASK_ABORT)) != 0;
+}
 
 #endif

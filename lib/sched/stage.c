@@ -48,7 +48,7 @@ static void copied(struct lw_worker *worker, struct lw_bounce_slot *slot, int er
 
 	TAILQ_REMOVE(&path->copying, slice, link);
 	path->copies--;
-	if (slice->op == LW_WRITE && (task->flags & (LW_TASK_ABORT | LW_TASK_FAILED)) != 0)
+	if (slice->op == LW_WRITE && lw_task_is_over(task))
 		reason = (enum lw_reason)task->reason;
 	else if (slice->op == LW_WRITE && path->dead != LW_REASON_NONE)
 		reason = path->dead;
@@ -103,7 +103,7 @@ void lw_stage_unload(struct lw_worker *worker, struct lw_path *path, struct lw_s
 {
 	struct lw_task *task = slice->task;
 
-	if ((task->flags & (LW_TASK_ABORT | LW_TASK_FAILED)) != 0) {
+	if (lw_task_is_over(task)) {
 		lw_path_slice_end(worker, path, slice, lane, (enum lw_reason)task->reason);
 		return;
 	}

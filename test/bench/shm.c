@@ -2,12 +2,15 @@
 /* shm: the engine beside plain loops of copies and of process_vm_writev, all to another process of the host. One
  * process holds the target's engine and memory on the first CPU; the engine that writes and the loops run on the last.
  *
- *     shm CASE SECONDS     CASE: engine | tcp | loop, then what it writes to: mapped (lw_mem_alloc) or any (mmap), the
- *                          block's bytes, how many a batch, and the bytes that are cycled through
- *     e.g. shm engine mapped 4096 128 67108864 0.5
+ *     shm WHAT MEMORY BLOCK BATCH AREA SECONDS [joined]     e.g. shm engine mapped 4096 128 67108864 0.5
  *
- * Prints "GBPS CPU": GB/s, and CPU seconds a GiB of both processes. loop: to mapped memory memcpy, to any memory
- * process_vm_writev with the batch's blocks in one call. Blocks lie apart from each other by the length of one. */
+ * WHAT: engine | caller | tcp | loop. MEMORY of the target: mapped (lw_mem_alloc) or any (mmap). Then a block's bytes,
+ * how many a batch, and the bytes that are cycled through. Blocks lie apart from each other by the length of one; with
+ * joined those of the target follow each other.
+ *
+ * Prints "GBPS CPU": GB/s, and CPU seconds a GiB of both processes. caller: as engine, but the application's thread
+ * drives it, on the last CPU, and there is no worker. loop: to mapped memory memcpy, to any memory
+ * process_vm_writev with the batch's blocks in one call. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -44,8 +47,10 @@ struct work {
 	bool mapped;
 	uint64_t block, batch, area;
 	double seconds;
-	uint64_t blocks; /* in the area, every other one */
+	uint64_t blocks; /* in the area, of those that are used */
+	uint64_t stride; /* 2: every other block of the area is used; 1: all are */
 	uint64_t at;     /* the next */
+	bool joined;
 };
 
 static void die(const char *what)
@@ -96,10 +101,10 @@ static void stay_on(int which)
 	sched_setaffinity(0, sizeof(one), &one);
 }
 
-static struct lw_engine *open_engine(const char *drivers, int which)
+static struct lw_engine *open_engine(const char *drivers, int which, const char *poll)
 {
 	char cpus[16];
-	struct lw_setting settings[] = {{"drivers", drivers}, {"eal", "off"}, {"cpus", cpus}};
+	struct lw_setting settings[] = {{"drivers", drivers}, {"eal", "off"}, {"cpus", cpus}, {"poll", poll}};
 	struct lw_engine_opts opts;
 	struct lw_engine *engine;
 
@@ -156,7 +161,7 @@ static void be_target(int to, uint64_t area, const char *drivers)
 	void *mapped = NULL;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	engine = open_engine(drivers, 0);
+	engine = open_engine(drivers, 0, "adaptive");
 	stay_on(0);
 	if (lw_mem_alloc(engine, area, NULL, 0, &mapped) != 0)
 		die("no shared memory");
@@ -179,12 +184,16 @@ static void be_target(int to, uint64_t area, const char *drivers)
 		pause();
 }
 
-/* The offset of the next block: every other one, round and round. */
+/* The offset of the next block in our memory, round and round. */
 static uint64_t next(struct work *work)
 {
-	uint64_t at = work->at++ % work->blocks;
+	return work->at++ % work->blocks * work->stride * work->block;
+}
 
-	return at * (work->area >= 2 * work->block * work->batch ? 2 : 1) * work->block;
+/* Where it goes in the target's. */
+static uint64_t place(const struct work *work, uint64_t at)
+{
+	return work->joined ? at / work->stride : at;
 }
 
 static uint64_t loop_mapped(struct work *work, const unsigned char *from, unsigned char *to)
@@ -192,7 +201,7 @@ static uint64_t loop_mapped(struct work *work, const unsigned char *from, unsign
 	for (uint64_t i = 0; i < work->batch; i++) {
 		uint64_t at = next(work);
 
-		memcpy(to + at, from + at, work->block);
+		memcpy(to + place(work, at), from + at, work->block);
 	}
 	return work->batch * work->block;
 }
@@ -205,7 +214,7 @@ static uint64_t loop_any(struct work *work, pid_t pid, unsigned char *from, uint
 		uint64_t at = next(work);
 
 		local[i] = (struct iovec){from + at, work->block};
-		remote[i] = (struct iovec){(void *)(uintptr_t)(to + at), work->block};
+		remote[i] = (struct iovec){(void *)(uintptr_t)(to + place(work, at)), work->block};
 	}
 	if (process_vm_writev(pid, local, work->batch, remote, work->batch, 0) != (ssize_t)(work->batch * work->block))
 		die("process_vm_writev");
@@ -250,7 +259,7 @@ static void submit(struct lw_channel *channel, lw_batch_t *batch, struct lw_requ
 		uint64_t at = next(work);
 
 		requests[i].local = from + at;
-		requests[i].offset = to + at;
+		requests[i].offset = to + place(work, at);
 	}
 	if (lw_batch_alloc(channel, (uint32_t)work->batch, 0, NULL, batch) != 0)
 		die("no batch");
@@ -261,7 +270,8 @@ static void submit(struct lw_channel *channel, lw_batch_t *batch, struct lw_requ
 }
 
 /* The application's thread stays beside the target on the first CPU: the worker alone has the last. */
-static void run_engine(struct work *work, const struct target *target, const char *drivers, struct result *result)
+static void run_engine(struct work *work, const struct target *target, const char *drivers, bool caller,
+		       struct result *result)
 {
 	struct lw_request *requests = calloc(work->batch, sizeof(*requests));
 	unsigned char *from = map_any(work->area);
@@ -274,8 +284,8 @@ static void run_engine(struct work *work, const struct target *target, const cha
 	double begin = 0, end, cpu = 0;
 	int rounds = 0;
 
-	engine = open_engine(drivers, 1);
-	stay_on(0);
+	engine = open_engine(drivers, 1, caller ? "caller" : "adaptive");
+	stay_on(caller ? 1 : 0);
 	if (requests == NULL || lw_memory_register(engine, &memory, 1, &unused) != 0 ||
 	    lw_segment_open(engine, target->name, 0, &segment) != 0 || lw_channel_self(engine, &channel) != 0)
 		die("can't reach the target");
@@ -315,8 +325,8 @@ int main(int argc, char **argv)
 	int pipes[2], status;
 	pid_t pid;
 
-	if (argc != 7) {
-		fprintf(stderr, "usage: shm engine|tcp|loop mapped|any BLOCK BATCH AREA SECONDS\n");
+	if (argc != 7 && (argc != 8 || strcmp(argv[7], "joined") != 0)) {
+		fprintf(stderr, "usage: shm engine|caller|tcp|loop mapped|any BLOCK BATCH AREA SECONDS [joined]\n");
 		return 2;
 	}
 	(void)which_cpu(0);
@@ -325,10 +335,12 @@ int main(int argc, char **argv)
 			     .block = strtoull(argv[3], NULL, 0),
 			     .batch = strtoull(argv[4], NULL, 0),
 			     .area = strtoull(argv[5], NULL, 0),
-			     .seconds = strtod(argv[6], NULL)};
+			     .seconds = strtod(argv[6], NULL),
+			     .joined = argc == 8};
 	if (work.block == 0 || work.batch == 0 || work.batch > IOVS_MAX || work.area < work.block)
 		return 2;
-	work.blocks = work.area / work.block / (work.area >= 2 * work.block * work.batch ? 2 : 1);
+	work.stride = work.area >= 2 * work.block * work.batch ? 2 : 1;
+	work.blocks = work.area / work.block / work.stride;
 	if (pipe2(pipes, O_CLOEXEC) != 0)
 		die("no pipe");
 	pid = fork();
@@ -340,7 +352,7 @@ int main(int argc, char **argv)
 	if (strcmp(argv[1], "loop") == 0)
 		run_loop(&work, &target, pid, &result);
 	else
-		run_engine(&work, &target, drivers, &result);
+		run_engine(&work, &target, drivers, strcmp(argv[1], "caller") == 0, &result);
 	printf("%.3f %.3f\n", result.gbps, result.cpu);
 	fflush(stdout);
 	kill(pid, SIGKILL);

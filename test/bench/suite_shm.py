@@ -13,7 +13,7 @@ OTHERS_BUSY = 0.1  # CPUs; more than that spoils a run
 IOVS = 16  # blocks that UCX's CMA takes in one call
 UCX_GUESS_S = 0.1
 
-# name, what, to which memory, block, batch, bytes cycled through
+# name, what, to which memory, block, batch, bytes cycled through, more
 CASES = [
     ("shm_1m", "engine", "any", 1 << 20, 4, COLD),
     ("cma_loop_1m", "loop", "any", 1 << 20, 1, COLD),
@@ -21,15 +21,21 @@ CASES = [
     ("cma_gather_scatter4k", "loop", "any", 4096, 128, COLD),
     ("cma_loop_scatter4k", "loop", "any", 4096, 1, COLD),
     ("shm_scatter4k_hot", "engine", "any", 4096, IOVS, 2 * 4096 * IOVS),
+    ("shm_scatter4k_hot_caller", "caller", "any", 4096, IOVS, 2 * 4096 * IOVS),
+    ("shm_joined4k_hot", "engine", "any", 4096, IOVS, 2 * 4096 * IOVS, "joined"),
+    ("shm_joined4k_hot_caller", "caller", "any", 4096, IOVS, 2 * 4096 * IOVS, "joined"),
+    ("cma_gather_scatter4k_hot", "loop", "any", 4096, IOVS, 2 * 4096 * IOVS),
     ("shm_alloc_1m", "engine", "mapped", 1 << 20, 4, COLD),
     ("memcpy_1m", "loop", "mapped", 1 << 20, 1, COLD),
     ("shm_4k_b128", "engine", "mapped", 4096, 128, COLD),
     ("memcpy_4k", "loop", "mapped", 4096, 128, COLD),
     ("shm_64k_hot", "engine", "mapped", 65536, 16, 65536),
+    ("shm_64k_hot_caller", "caller", "mapped", 65536, 16, 65536),
     ("tcp_1m", "tcp", "any", 1 << 20, 4, COLD),
 ]
 
-# name, environment, options
+# name, environment, options, blocks. Those of cma_scatter4k lie apart in the initiator's memory and together in the
+# target's, as UCX does it.
 UCX = [
     ("ucx_cma_scatter4k", {}, ["-d", "memory", "-x", "cma", "-t", "put_bw", "-D", "zcopy", "-i", "8192"], [4096] * IOVS),
     ("ucx_cma_4k", {}, ["-d", "memory", "-x", "cma", "-t", "put_bw", "-D", "zcopy"], [4096]),
@@ -43,18 +49,21 @@ RATIOS = [
     ("shm_vs_cma_gather_scatter4k", "shm_scatter4k", "cma_gather_scatter4k", "gbps", "more"),
     ("shm_alloc_vs_memcpy_1m", "shm_alloc_1m", "memcpy_1m", "gbps", "more"),
     ("shm_alloc_vs_memcpy_4k", "shm_4k_b128", "memcpy_4k", "gbps", "more"),
-    ("shm_vs_ucx_cma_scatter4k", "shm_scatter4k_hot", "ucx_cma_scatter4k", "gbps", "more"),
+    ("shm_vs_ucx_cma_scatter4k", "shm_joined4k_hot", "ucx_cma_scatter4k", "gbps", "more"),
+    ("shm_vs_ucx_cma_scatter4k_caller", "shm_joined4k_hot_caller", "ucx_cma_scatter4k", "gbps", "more"),
+    ("shm_vs_cma_gather_scatter4k_hot_caller", "shm_scatter4k_hot_caller", "cma_gather_scatter4k_hot", "gbps", "more"),
     ("shm_vs_ucx_cma_4k", "shm_scatter4k_hot", "ucx_cma_4k", "gbps", "more"),
     ("shm_vs_ucx_sm_64k", "shm_64k_hot", "ucx_sm_64k", "gbps", "more"),
+    ("shm_vs_ucx_sm_64k_caller", "shm_64k_hot_caller", "ucx_sm_64k", "gbps", "more"),
     ("shm_vs_tcp_1m", "shm_1m", "tcp_1m", "gbps", "more"),
     ("shm_vs_tcp_cpu_1m", "shm_1m", "tcp_1m", "cpu", "less"),
 ]
 
 
 def measure(results, case, seconds):
-    name, what, memory, block, batch, area = case
+    name, what, memory, block, batch, area, *more = case
     program = bench.program(os.path.join("test", "bench", "shm"))
-    text = bench.run([program, what, memory, str(block), str(batch), str(area), str(seconds)], seconds + 60)
+    text = bench.run([program, what, memory, str(block), str(batch), str(area), str(seconds), *more], seconds + 60)
     gbps, cpu = map(float, text.split())
     results.add(f"{name}_gbps", gbps, "GB/s")
     results.add(f"{name}_cpu", cpu, "CPU-s/GiB, both sides")

@@ -75,6 +75,8 @@ bool test_net_enter(void)
 
 static void add_link(pid_t starter, unsigned number)
 {
+	/* The network of a process that ended, and what links it, is there until the kernel comes to take it away. */
+	test_net_can(starter, "ip link del lw%u", number);
 	test_net_run(0, "ip link add lw%u type veth peer name lw%u netns %d", number, number, (int)starter);
 	test_net_run(0, "ip addr add 10.99.%u.2/24 dev lw%u", number, number);
 	test_net_run(0, "ip link set lw%u up", number);

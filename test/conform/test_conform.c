@@ -491,6 +491,40 @@ static void test_submit_batches_exact(void **state)
 	tear_down(&rig);
 }
 
+/* Blocks that follow each other on one side and not on the other, on both, and on none: what a driver may join. */
+static void test_submit_of_blocks_that_follow_each_other_exact(void **state)
+{
+	enum { BLOCKS = 64, BLOCK = 4096 };
+	struct rig rig = set_up(*state, "", "");
+	unsigned char *want = malloc(AREA);
+
+	assert_non_null(want);
+	for (int how = 0; how < 8; how++) {
+		struct lw_request requests[BLOCKS];
+		enum lw_op op = how % 2 == 0 ? LW_WRITE : LW_READ;
+		unsigned char *to = op == LW_WRITE ? rig.remote : rig.local,
+			      *from = to == rig.local ? rig.remote : rig.local;
+
+		test_fill(rig.local, AREA, test_random(&seed));
+		test_fill(rig.remote, AREA, test_random(&seed));
+		memcpy(want, to, AREA);
+		for (size_t i = 0; i < BLOCKS; i++) {
+			size_t mixed = i * 37 % BLOCKS, here = (how & 2) != 0 ? i : mixed,
+			       there = (how & 4) != 0 ? i : mixed;
+			size_t at = op == LW_WRITE ? there : here, of = op == LW_WRITE ? here : there;
+
+			requests[i] = request(&rig, op, 3 + here * BLOCK, 7 + there * BLOCK, BLOCK);
+			memcpy(want + (op == LW_WRITE ? 7 : 3) + at * BLOCK,
+			       from + (op == LW_WRITE ? 3 : 7) + of * BLOCK, BLOCK);
+		}
+		complete(&rig, requests, BLOCKS);
+		if (rig.fixture->moves_bytes)
+			assert_memory_equal(to, want, AREA);
+	}
+	free(want);
+	tear_down(&rig);
+}
+
 static void test_submit_over_four_lanes_exact(void **state)
 {
 	struct rig rig = set_up(*state, "tcp_lanes=4", "");
@@ -1263,6 +1297,7 @@ int main(int argc, char **argv)
 	} cases[] = {
 		CASE(test_transfer_every_op_and_size_exact),
 		CASE(test_submit_batches_exact),
+		CASE(test_submit_of_blocks_that_follow_each_other_exact),
 		CASE(test_submit_over_four_lanes_exact),
 		CASE(test_submit_in_short_slices_exact),
 		CASE(test_submit_with_busy_workers_exact),

@@ -37,14 +37,17 @@ def known():
 class Both(unittest.TestCase):
     def setUp(self):
         self.before = queue_pairs(OURS)
-        settings = {"drivers": "rdma", "rdma_devices": OURS, "timeout_ms": "5000"}
-        self.engine = lanewise.Engine("127.0.0.1", settings=settings)
-        self.addCleanup(self.close)
         self.memory = mmap.mmap(-1, 4 * MIB)
         self.memory[:] = RANDOM.randbytes(4 * MIB)
-        self.buffer = self.engine.register(self.memory)
+        self.open()
+        self.addCleanup(self.close)
         self.model = RdmaReference(THEIRS, 4 * MIB)
         self.addCleanup(self.finish)
+
+    def open(self):
+        settings = {"drivers": "rdma", "rdma_devices": OURS, "timeout_ms": "5000"}
+        self.engine = lanewise.Engine("127.0.0.1", settings=settings)
+        self.buffer = self.engine.register(self.memory)
 
     def close(self):
         self.engine.close()
@@ -108,6 +111,10 @@ class WeAsk(Both):
         self.assertFalse(any(request.get("ready_ack") for request in self.model.requests))
 
     def spoilt(self, spoil, reasons=("protocol", "unreachable")):
+        """An engine without connections meets what spoil makes of the replies."""
+        self.close()
+        self.open()
+        self.model.reset()
         self.model.spoil = spoil
         with self.engine.open(self.model.name) as peer:
             text = self.fails(peer, reasons)

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #define GHOSTS 256
+#define FENCE_MS 400 /* so long, or until three connections more broke, an end waits for its lane's fence */
+#define FENCE_TRIES 3
 
 /* Bytes of a WRITE that may still arrive. */
 struct ghost {
@@ -11,6 +13,9 @@ struct ghost {
 	const struct sim_peer *peer;
 	uint64_t token;
 	uint64_t remote, length;
+	uint64_t cut_ns;
+	uint32_t tries; /* connections of its lane that ended since */
+	bool fenced;    /* the next one would end it */
 };
 
 struct sim_lane *sim_lanes[SIM_LANES];
@@ -33,7 +38,9 @@ static void make_ghost(const struct sim_lane *own, const struct sim_hold *hold)
 					   .peer = own->peer,
 					   .token = own->token,
 					   .remote = hold->remote,
-					   .length = hold->length};
+					   .length = hold->length,
+					   .cut_ns = sim.now_ns,
+					   .fenced = own->lane->fenced};
 		hold->request->ghosts++;
 		return;
 	}
@@ -53,8 +60,15 @@ void sim_driver_break(struct sim_peer *peer)
 	for (uint32_t i = 0; i < sim_lane_count; i++)
 		if (sim_lanes[i]->peer == peer)
 			sim_lanes[i]->broken = true;
+}
+
+void sim_driver_gone(const struct sim_peer *peer)
+{
+	for (uint32_t i = 0; i < sim_lane_count; i++)
+		if (sim_lanes[i]->peer == peer)
+			sim_lanes[i]->gone = true;
 	for (uint32_t i = 0; i < GHOSTS; i++)
-		if (ghosts[i].request != NULL && ghosts[i].peer == peer && !peer->alive)
+		if (ghosts[i].request != NULL && ghosts[i].peer == peer)
 			drop_ghost(&ghosts[i]);
 }
 
@@ -65,11 +79,21 @@ void sim_driver_stall(struct sim_peer *peer, uint64_t until_ns)
 			sim_lanes[i]->stalled_until = until_ns;
 }
 
-void sim_driver_forget(struct sim_request *request)
+uint32_t sim_driver_forget(struct sim_request *request, uint64_t asked_ns)
 {
-	for (uint32_t i = 0; i < GHOSTS && request->ghosts != 0; i++)
-		if (ghosts[i].request == request)
-			drop_ghost(&ghosts[i]);
+	uint32_t early = 0;
+
+	for (uint32_t i = 0; i < GHOSTS && request->ghosts != 0; i++) {
+		struct ghost *ghost = &ghosts[i];
+		uint64_t from_ns = ghost->cut_ns > asked_ns ? ghost->cut_ns : asked_ns;
+
+		if (ghost->request != request)
+			continue;
+		early += ghost->fenced && ghost->tries < FENCE_TRIES &&
+			 sim.now_ns / SIM_MS < from_ns / SIM_MS + FENCE_MS;
+		drop_ghost(ghost);
+	}
+	return early;
 }
 
 void sim_driver_compare(const struct lw_lane *lane)
@@ -133,10 +157,7 @@ static bool judge(struct sim_lane *own, uint32_t index)
 	if (hold->judged)
 		return true;
 	hold->judged = true;
-	/* shm's copies are checked by the door alone, which only shows where another driver was to check (README.md).
-	 */
-	if ((sim_is_tcp(own) || hold->slice->attempts != 0) &&
-	    !sim_peer_offers(own->peer, hold->op, hold->remote, hold->length)) {
+	if (!sim_peer_offers(own->peer, hold->op, hold->remote, hold->length)) {
 		refuse(own, index, LW_REASON_REFUSED);
 		return false;
 	}
@@ -154,7 +175,7 @@ static bool greet(struct sim_lane *own)
 		return true;
 	if (own->life != own->peer->life && own->peer->index != SIM_SELF && own->life != 0) {
 		/* Of several ways one may lead to somebody else. */
-		for (uint32_t i = 1; i < SIM_SEGMENTS && own->peer->ways == 1; i++)
+		for (uint32_t i = 1; i < SIM_SEGMENTS && own->lane->path->ways == 1; i++)
 			if (sim.segments[i].peer == own->peer->index && sim.segments[i].life == own->life)
 				sim.segments[i].dead = true;
 		lw_lane_down(own->lane, LW_REASON_RESTARTED);
@@ -316,8 +337,10 @@ void sim_line_take(struct sim_lane *own, struct lw_slice *slice)
 	SIM_CHECK(!slice->started, "a slice comes that is said to have been started");
 	SIM_CHECK(own->peer->index == hold.request->peer, "a request for peer %u goes to peer %u", hold.request->peer,
 		  own->peer->index);
-	/* Not those that another driver had first: they stay as they were cut for that one (README.md). */
-	if (lane->ops->peer_cuts != 0 && slice->attempts == 0 && own->peer->index != SIM_SELF &&
+	SIM_CHECK(sim_is_tcp(own) || (slice->task->flags & LW_TASK_MISSED) == 0,
+		  "what the peer is to check goes where it does not");
+	/* What the peer is to check it takes in one piece. */
+	if ((slice->task->flags & LW_TASK_MISSED) == 0 && own->peer->index != SIM_SELF &&
 	    (own->peer->causes & SIM_OFFER_LESS) == 0)
 		SIM_CHECK((slice->remote - SIM_REMOTE) / SIM_PIECE_BYTES ==
 				  (slice->remote + slice->length - 1 - SIM_REMOTE) / SIM_PIECE_BYTES,
@@ -343,6 +366,8 @@ bool sim_line_give(struct sim_lane *own, const struct lw_slice *slice)
 
 void sim_line_close(struct sim_lane *own)
 {
+	for (uint32_t i = 0; i < GHOSTS; i++)
+		ghosts[i].tries += ghosts[i].request != NULL && ghosts[i].token == own->token;
 	for (uint32_t i = 0; i < own->count; i++) {
 		struct sim_hold *hold = &own->hold[i];
 
@@ -352,7 +377,8 @@ void sim_line_close(struct sim_lane *own)
 			continue;
 		if (!own->lane->fenced)
 			hold->request->unfenced = true;
-		if (own->peer->alive)
+		/* Another life takes nothing that is not meant for it. */
+		if (!own->gone && (own->peer->index == SIM_SELF || own->life == own->peer->life))
 			make_ghost(own, hold);
 	}
 	SIM_CHECK(!own->probing, "a lane is closed and its probe goes on");

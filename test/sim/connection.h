@@ -41,6 +41,7 @@ struct sim_lane {
 	bool refused;
 	bool greeted;
 	bool broken;
+	bool gone;      /* what the peer had of it */
 	uint64_t moved; /* either direction, since it was opened */
 	bool probing;
 	uint32_t probe_way;

@@ -114,11 +114,11 @@ static int sim_probe(struct lw_lane *lane, const struct lw_view *view, uint32_t 
 	struct sim_lane *own = sim_lane_of(lane);
 
 	(void)view;
-	SIM_CHECK(own->line == SIM_CONNECTED && !own->probing && way < own->peer->ways, "a probe out of place");
+	SIM_CHECK(own->line == SIM_CONNECTED && !own->probing && way < SIM_WAYS, "a probe out of place");
 	if (sim_chance(50))
 		return -EMFILE;
 	own->probing = true;
-	own->probe_way = way;
+	own->probe_way = way % own->peer->ways; /* the peer may name fewer than when the lane was connected */
 	own->probe_ns = sim.now_ns + sim_random(5) * SIM_MS;
 	lw_worker_want(lane->worker, lane->driver);
 	return 0;
@@ -259,6 +259,7 @@ static struct lw_driver_ops tcp_ops = {
 	.probe = sim_probe,
 	.probe_end = sim_probe_end,
 	.lane_bytes = sizeof(struct sim_lane),
+	.peer_cuts = 1,
 	.peer_checks = sim_peer_checks,
 	.open = sim_open,
 	.close = sim_close,

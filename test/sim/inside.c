@@ -18,7 +18,7 @@ static uint32_t look_at_lane(const struct lw_path *path, const struct lw_lane *l
 {
 	const struct lw_slice *slice;
 	uint32_t count = 0;
-	uint64_t bytes = 0, free_bytes = 0;
+	uint64_t bytes = 0, free_bytes = 0, bulk_bytes = 0;
 
 	SIM_CHECK(lane->path == path && atomic_load(&lane->in_use), "a path has a lane that is not its own");
 	TAILQ_FOREACH(slice, &lane->inflight, link)
@@ -26,6 +26,7 @@ static uint32_t look_at_lane(const struct lw_path *path, const struct lw_lane *l
 		count++;
 		bytes += slice->length;
 		free_bytes += slice->only == NULL ? slice->length : 0;
+		bulk_bytes += slice->task->priority == LW_BULK ? slice->length : 0;
 	}
 	SIM_CHECK(count == 0 || lw_lane_state(lane) == LW_LANE_UP, "slices are on a lane that is not up");
 	SIM_CHECK(lane->credits + count == lane->ops->credits, "%u credits and %u slices on a lane with %u in all",
@@ -35,6 +36,8 @@ static uint32_t look_at_lane(const struct lw_path *path, const struct lw_lane *l
 		  "a lane's figures: %llu slices of %u, %llu bytes of %llu",
 		  (unsigned long long)atomic_load(&lane->stats.inflight_slices), count,
 		  (unsigned long long)atomic_load(&lane->stats.inflight_bytes), (unsigned long long)bytes);
+	SIM_CHECK(lane->bulk_bytes == bulk_bytes, "%llu bytes of bulk are on a lane, %llu counted",
+		  (unsigned long long)bulk_bytes, (unsigned long long)lane->bulk_bytes);
 	/* The last one may go beyond, and those that have to wait for this lane. */
 	SIM_CHECK(free_bytes < sim.engine->config.lane_bytes + sim.engine->config.slice_bytes,
 		  "%llu bytes are on a lane", (unsigned long long)free_bytes);

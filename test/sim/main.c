@@ -11,9 +11,8 @@
 static int usage(const char *program)
 {
 	fprintf(stderr,
-		"%s [--count N] [--seed S] [--trace] [--tcp-first]\n"
-		"Runs N schedules (1), from a seed on (LW_TEST_SEED, else a new one); --trace prints each step.\n"
-		"--tcp-first: tcp may come before shm, too (test/sim/README.md).\n",
+		"%s [--count N] [--seed S] [--trace]\n"
+		"Runs N schedules (1), from a seed on (LW_TEST_SEED, else a new one); --trace prints each step.\n",
 		program);
 	return 2;
 }
@@ -27,8 +26,6 @@ int main(int argc, char **argv)
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--trace") == 0) {
 			sim.trace = true;
-		} else if (strcmp(argv[i], "--tcp-first") == 0) {
-			sim.tcp_first = true;
 		} else if (strcmp(argv[i], "--count") == 0 && i + 1 < argc) {
 			count = strtoull(argv[++i], NULL, 0);
 		} else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {

@@ -5,7 +5,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 build=${LW_BUILD_DIR:-build/release}
-schedules=20000
+schedules=100000
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -16,16 +16,23 @@ mutations=(
 	'lib/sched|the count of slices in use only grows|	worker->slices_held--;|'
 	'lib/sched|a task ends twice|	if (task->slices == 0 \&\& (task->flags \& LW_TASK_QUEUED) == 0)|	if (task->slices == 0)'
 	'lib/sched|a task ends with slices on lanes|	if (task->slices == 0 \&\& (task->flags \& LW_TASK_QUEUED) == 0)|	if ((task->flags \& LW_TASK_QUEUED) == 0)'
-	'lib/sched|a WRITE is repeated on any lane|				slice->only = lane;|				slice->only = NULL;'
-	'lib/sched|a WRITE is repeated without a fence|(slice->op == LW_READ \|\| !slice->started \|\| lane->fenced)) {
-			take_off(lane, slice);
-			if (slice->op == LW_WRITE \&\& slice->started)|true) {
-			take_off(lane, slice);
-			if (slice->op == LW_WRITE \&\& slice->started \&\& lane->fenced)'
-	'lib/sched|a broken lane keeps its slices from the others|			TAILQ_INSERT_TAIL(\&path->retry, slice, link);|'
+	'lib/sched|a WRITE is repeated on any lane|	slice->only = may_arrive(lane, slice) ? lane : NULL;|	slice->only = NULL;'
+	'lib/sched|a WRITE is repeated without a fence|	return slice->op == LW_WRITE \&\& (slice->started|	return lane->fenced \&\& slice->op == LW_WRITE \&\& (slice->started'
+	'lib/sched|a WRITE that broke and is over does not wait for a fence|	if (!lane->fenced \|\| !lw_path_may_fence(lane->path)|	if (true'
+	'lib/sched|a WRITE that waits to be repeated and is canceled does not wait for its fence|		if (lw_path_fence(path, slice, abort->reason))|		if (false)'
+	'lib/sched|the same, where its memory is unregistered|		if (lw_path_fence(path, slice, abort->reason))|		if (!abort->now \&\& lw_path_fence(path, slice, abort->reason))'
+	'lib/sched|a WRITE that is taken back does not wait for the fence of its first try|			lw_slice_give_up(lane, slice, abort->reason);|			lw_slice_done(lane, slice, abort->reason);'
+	'lib/sched|a WRITE whose task failed elsewhere does not wait for its fence|		if (lw_task_is_over(slice->task) \&\& lw_path_fence|		if (slice->waits \&\& lw_path_fence'
+	'lib/sched|a WRITE does not wait for its fence when no lane is left|		if (lw_path_fence(path, slice, reason))|		if (false)'
+	'lib/sched|a path falls back while its WRITEs may still be stored|		if (lw_path_fence(path, slice, LW_REASON_RESET)) {|		if (false) {'
+	'lib/sched|what the peer was to check is not cut for the next route|	uncut_missed(worker, path);|	(void)uncut_missed;'
+	'lib/sched|the fence of the connection before counts|	lane->fence_up = false;|	(void)lane->fence_up;'
+	'lib/sched|a fence is waited for half as long|	slice->fence_ms = lane->worker->now_ms + FENCE_MS;|	slice->fence_ms = lane->worker->now_ms + FENCE_MS / 2;'
+	'lib/sched|a connection that breaks is taken for a fence|		return ++slice->attempts == FENCE_TRIES;|		return true;'
+	'lib/sched|a broken lane keeps its slices from the others|	TAILQ_INSERT_TAIL(\&lane->path->retry, slice, link);|'
 	'lib/sched|credits are lost|	lane->credits++;|'
 	'lib/sched|a READ that broke is not repeated|slice->attempts < ATTEMPTS_MAX|slice->attempts < 0'
-	'lib/sched|what was aborted is repeated when its lane breaks|		} else if ((task->flags \& LW_TASK_ABORT) != 0) {|		} else if (false) {'
+	'lib/sched|what was aborted is repeated when its lane breaks|	if (lw_task_is_over(task)) {|	if (false) {'
 	'lib/sched|a lane that broke is never made again|	lane->retry_at_ms = worker->now_ms + lane->backoff_ms;|	lane->retry_at_ms = worker->now_ms + 0x40000000;'
 	'lib/sched|a restart of the peer is forgotten|		path->dead = reason;|		path->dead = LW_REASON_NONE;'
 	'lib/sched|deadlines are not looked at|	if (path->timed \&\& lw_before(path->deadline_ms, worker->now_ms))|	if (false)'
@@ -39,7 +46,7 @@ mutations=(
 	'lib/sched|more slices than credits|	if (lane->credits == 0 \|\| held >= worker->engine->config.lane_bytes)|	if (held >= worker->engine->config.lane_bytes)'
 	'lib/sched|slices go to lanes that are not up|	return lw_lane_state(lane) == LW_LANE_UP \&\& !lane->watch.leaving;|	return !lane->watch.leaving;'
 	'lib/sched|a probe is forgotten when its lane goes down|		lane->ops->probe_end(lane);|		(void)lane;'
-	'lib/sched|a lane connects by a way that there is not|	lane->way = way != LW_WAY_NONE ? way : (lane->way + 1) % path->ways;|	lane->way = way != LW_WAY_NONE ? way : lane->way + 1;'
+	'lib/sched|a lane connects by a way that there is not any more|		path->lane[i]->way %= ways.count;|		(void)ways;'
 	'lib/sched|bulk counts twice|	lane->bulk_bytes -= slice->length;|'
 	'lib/sched|an aborted task is taken off the list and forgotten|		lw_task_fail(task, abort->reason);|		lw_task_fail(task, abort->reason); continue;'
 	'lib/sched|an abort takes the whole list|		if (!matches(worker, path, abort, task, task->local, task->remote, task->length)) {|		if (false) {'

@@ -98,6 +98,13 @@ void sim_peer_restart(struct sim_peer *peer)
 		peer->access[i] = sim_chance(800) ? LW_ACCESS_REMOTE : (uint32_t)sim_random(4);
 	change(peer);
 	sim_driver_break(peer);
+	sim_driver_gone(peer);
+}
+
+static void draw_ways(struct sim_peer *peer)
+{
+	peer->ways = sim_chance(500) ? 1 : 1 + (uint32_t)sim_random(SIM_WAYS);
+	peer->at_once = 1 + (uint32_t)sim_random(peer->ways);
 }
 
 /* One change of the weather. */
@@ -143,6 +150,8 @@ void sim_peer_weather(struct sim_peer *peer)
 		peer->access[piece] = (uint32_t)sim_random(4);
 		change(peer);
 		peer->causes |= SIM_OFFER_LESS;
+		if (sim_chance(500))
+			draw_ways(peer);
 		break;
 	case 8:
 		if (peer->index != SIM_SELF && sim_chance(300))
@@ -152,8 +161,10 @@ void sim_peer_weather(struct sim_peer *peer)
 		if (peer->index != SIM_SELF) {
 			peer->alive = !peer->alive;
 			peer->causes |= SIM_NO_CONNECT | SIM_CUT;
-			if (!peer->alive)
+			if (!peer->alive) {
 				sim_driver_break(peer);
+				sim_driver_gone(peer);
+			}
 		}
 		break;
 	case 12:
@@ -185,9 +196,8 @@ void sim_peers_begin(void)
 		*peer = (struct sim_peer){.index = i,
 					  .life = sim_random(UINT64_MAX - 1) + 1,
 					  .fences = sim_chance(700),
-					  .near = i == SIM_SELF || sim_chance(300)};
-		peer->ways = sim_chance(500) ? 1 : 1 + (uint32_t)sim_random(4);
-		peer->at_once = 1 + (uint32_t)sim_random(peer->ways);
+					  .near = i == SIM_SELF || sim_chance(500)};
+		draw_ways(peer);
 		for (uint32_t k = 0; k < SIM_PIECES; k++)
 			peer->access[k] = sim_chance(900) ? LW_ACCESS_REMOTE : (uint32_t)sim_random(4);
 	}

@@ -96,12 +96,12 @@ static bool was_unregistered(uint64_t addr, uint64_t length)
 	return false;
 }
 
-/* A WRITE whose lane could not be made again, so that another driver has the path now: nothing can fence it there. */
+/* A WRITE whose lane could not be made again, so that another driver has the path now: it can't be repeated there. */
 static bool lost_its_lane(const struct sim_request *request)
 {
 	const struct sim_peer *peer = &sim.peers[request->peer];
 
-	return request->op == LW_WRITE && request->cuts != 0 && peer->near &&
+	return sim.tcp_first && request->op == LW_WRITE && request->cuts != 0 && peer->near &&
 	       (peer->causes & (SIM_NO_CONNECT | SIM_SHORT | SIM_OPTIONS)) != 0;
 }
 
@@ -163,9 +163,18 @@ static uint32_t state_for(uint32_t reason)
 	}
 }
 
+/* When its end was asked for: from then on the engine waits for nothing but its fence. */
+static uint64_t asked_ns(const struct sim_request *request, const struct lw_task_status *status)
+{
+	if (status->reason == LW_REASON_TIMEOUT)
+		return request->submitted_ns + request->timeout_ms * SIM_MS;
+	return status->reason == LW_REASON_CANCELED ? request->canceled_ns : 0;
+}
+
 static void end(struct sim_request *request, const struct lw_task_status *status)
 {
 	uint64_t whole = request->parts == 1 ? request->part[0].to - request->part[0].from : 0;
+	uint32_t early;
 
 	SIM_SAY("request %u.%u ends: %s", request->batch, request->number, lw_reason_string((int)status->reason));
 	SIM_CHECK(request->held == 0, "it has ended with %u slices on lanes", request->held);
@@ -189,7 +198,9 @@ static void end(struct sim_request *request, const struct lw_task_status *status
 				  request->registrations != sim.registrations,
 			  "completed into memory that was never offered");
 	}
-	sim_driver_forget(request);
+	early = sim_driver_forget(request, asked_ns(request, status));
+	SIM_CHECK(early == 0, "it has ended, \"%s\", while %u pieces of it may still reach the peer",
+		  lw_reason_string((int)status->reason), early);
 	request->ended = true;
 	request->outcome = *status;
 	sim.segments[request->segment].users--;

@@ -53,8 +53,7 @@ void sim_fail(const char *file, int line, const char *format, ...)
 	va_start(args, format);
 	vfprintf(stderr, format, args);
 	va_end(args);
-	fprintf(stderr, "\nschedule 0x%llx failed; again, with each step: %s --seed 0x%llx --trace%s\n",
-		(unsigned long long)sim.seed, sim.program, (unsigned long long)sim.seed,
-		sim.tcp_first ? " --tcp-first" : "");
+	fprintf(stderr, "\nschedule 0x%llx failed; again, with each step: %s --seed 0x%llx --trace\n",
+		(unsigned long long)sim.seed, sim.program, (unsigned long long)sim.seed);
 	exit(1);
 }

@@ -27,6 +27,7 @@
 #define SIM_SEGMENTS 8
 #define SIM_CREDITS 24
 #define SIM_PARTS 48 /* pieces of a request's range that are known to be applied */
+#define SIM_WAYS 4   /* to a peer at most */
 #define SIM_MS UINT64_C(1000000)
 
 /* What happened to a peer in this schedule: without it a request may not end for the reason that it gives. */
@@ -118,13 +119,13 @@ struct sim_segment {
 struct sim {
 	/* of the program */
 	bool trace;
-	bool tcp_first; /* the setting drivers may be "tcp,shm", too */
 	const char *program;
 	/* of the schedule */
 	uint64_t seed, random;
 	uint64_t now_ns;
 	uint64_t passes, last_pass_ns, longest_gap_ns;
 	bool calm, healing;
+	bool tcp_first; /* a path may fall back from connections to copies */
 	struct lw_engine *engine;
 	struct lw_worker *worker;
 	struct lw_channel *channel;
@@ -189,8 +190,11 @@ void sim_driver_stall(struct sim_peer *peer, uint64_t until_ns);
 /* Its slices on lanes, in the lane's order, are those that the driver was given. */
 void sim_driver_compare(const struct lw_lane *lane);
 uint32_t sim_driver_open_lanes(void);
-/* The request has ended: what of it may still arrive matters no more. */
-void sim_driver_forget(struct sim_request *request);
+/* The peer's process is gone, and with it all that was on its connections. */
+void sim_driver_gone(const struct sim_peer *peer);
+/* The request, whose end was asked for then (0: it was not), has ended. Returns how many pieces of it may still reach
+ * the peer though its lane's fence was not waited for long enough. */
+uint32_t sim_driver_forget(struct sim_request *request, uint64_t asked_ns);
 
 /* app.c: what the application does with batches */
 void sim_app_submit(void);

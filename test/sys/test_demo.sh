@@ -26,7 +26,8 @@ demo() {
 # Judges a demo that ended: name, its status, the status wanted.
 judge() {
 	local left files
-	left=$(ps -o pid=,args= -s "$(<"$room/pid")" || true)
+	# What has ended is no process that was left, though the init of a container may take its time to say goodbye to it.
+	left=$(ps -o stat=,pid=,args= -s "$(<"$room/pid")" | grep -v '^Z' || true)
 	files=$(ls -A "$TMPDIR")
 	if [[ $2 == "$3" && -z $left && -z $files ]]; then
 		echo "ok: $1"

@@ -177,6 +177,16 @@ class Native(unittest.TestCase):
         self.assertEqual(self.here.stats()["live_buffers"] + self.here.stats()["live_segments"], 0)
         self.assertEqual(self.here.stats()["requests"], 5)
 
+    def test_segment_for_one_driver(self):
+        local, remote = bytearray(RANDOM.randbytes(SIZE)), bytearray(SIZE)
+        with self.here.register(local) as source, self.there.register(remote) as target:
+            with self.here.open(self.there.name) as best, self.here.open(self.there.name, via="tcp") as tcp:
+                self.assertNotEqual(best.handle, tcp.handle)
+                self.assertEqual(self.here.write(tcp, source.addr, target.addr, SIZE), SIZE)
+                self.assertEqual(remote, local)
+        with self.assertRaisesRegex(lanewise.Error, "no driver .pigeon."):
+            self.here.open(self.there.name, via="pigeon")
+
     def test_memory_stays_alive_while_it_is_registered(self):
         class Kept(bytearray):
             pass

@@ -55,6 +55,11 @@ static void check_lanes(void)
 	for (int i = 0; i < count && i < STATS && have < LANES; i++)
 		if (!list[i].target)
 			own[have++] = &list[i];
+	for (int i = 0; i < have; i++)
+		print_message("%s: %llu connects, %llu stalls, %llu moves, %llu retries, %llu errors\n", own[i]->way,
+			      (unsigned long long)own[i]->connects, (unsigned long long)own[i]->stalls,
+			      (unsigned long long)own[i]->moves, (unsigned long long)own[i]->retries,
+			      (unsigned long long)own[i]->errors);
 	assert_int_equal(have, LANES);
 	assert_string_not_equal(own[0]->way, own[1]->way);
 	for (int i = 0; i < LANES; i++) {

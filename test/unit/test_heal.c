@@ -103,6 +103,33 @@ static void test_peer_that_stands_still_on_all_lanes_loses_none(void **state)
 	assert_in_range(still.probes[0], 2, 20);
 }
 
+/* The peer was stopped, and serves one lane before the other when it goes on: that is no time in which it could have
+ * served both. */
+static void test_first_slice_after_the_peer_stood_still_is_no_proof(void **state)
+{
+	struct lw_slice *slice;
+
+	(void)state;
+	test_still_open(&still, 2, 2);
+	test_still_post(&still, 0, 0, LW_WRITE, 64 * KIB);
+	slice = test_still_post(&still, 1, 1, LW_READ, 64 * KIB);
+	for (int i = 0; i < 20; i++) {
+		test_still_pass(&still, STALL_MS / 3);
+		for (uint32_t k = 0; k < 2; k++) {
+			if (still.probed_way[k] == LW_WAY_NONE)
+				continue;
+			still.probed_way[k] = LW_WAY_NONE;
+			lw_lane_probed(still.lane[k], true);
+		}
+	}
+	test_still_end(&still, slice);
+	go_on(1, STALL_MS - 50);
+	assert_int_equal(still.closes[0], 0);
+	/* But if it goes on and on beside it, it is. */
+	go_on(1, 150);
+	assert_int_equal(still.closes[0], 1);
+}
+
 static void test_lone_lane_of_a_dead_way_moves_to_the_next(void **state)
 {
 	(void)state;
@@ -248,6 +275,7 @@ int main(void)
 		TEST(test_lane_that_stands_still_beside_another_is_cut_and_moves),
 		TEST(test_slices_that_can_go_elsewhere_are_free_to),
 		TEST(test_peer_that_stands_still_on_all_lanes_loses_none),
+		TEST(test_first_slice_after_the_peer_stood_still_is_no_proof),
 		TEST(test_lone_lane_of_a_dead_way_moves_to_the_next),
 		TEST(test_lone_lane_whose_own_way_gives_no_answer_moves_on),
 		TEST(test_lone_lane_with_one_way_keeps_it),

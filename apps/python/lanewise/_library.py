@@ -128,6 +128,7 @@ _BLOCKING = {
     "lw_memory_register": [_ENGINE, _ARRAY, _SIZE, _ARRAY],
     "lw_memory_unregister": [_ENGINE, _ARRAY, _SIZE, _U32],
     "lw_segment_open": [_ENGINE, _TEXT, _U32, _TO(_HANDLE)],
+    "lw_segment_open_via": [_ENGINE, _TEXT, _TEXT, _U32, _TO(_HANDLE)],
     "lw_segment_probe": [_ENGINE, _HANDLE, _U32],
     "lw_notify": [_ENGINE, _HANDLE, _TO(Note), _U32],
     "lw_batch_wait": [_ENGINE, _HANDLE, _U32, _TO(BatchStatus)],

@@ -279,12 +279,16 @@ class Engine:
 
     # Peers
 
-    def open(self, name, timeout=None):
-        """The memory of the engine of that name, asked of it anew each time."""
+    def open(self, name, timeout=None, via=None):
+        """The memory of the engine of that name, asked of it anew each time. via: the driver that is to carry what goes
+        there, "tcp" for example; None: the best."""
         out = ctypes.c_uint64()
-        lib.check(
-            lib.BLOCKING.lw_segment_open(self.handle, name.encode(), lib.milliseconds(timeout), ctypes.byref(out))
-        )
+        wait = lib.milliseconds(timeout)
+        if via is None:
+            error = lib.BLOCKING.lw_segment_open(self.handle, name.encode(), wait, ctypes.byref(out))
+        else:
+            error = lib.BLOCKING.lw_segment_open_via(self.handle, name.encode(), via.encode(), wait, ctypes.byref(out))
+        lib.check(error)
         return Segment(self, out.value, name)
 
     def notes(self):

@@ -35,6 +35,15 @@ struct lw_segment_range {
  * max_segments; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_segment_open(struct lw_engine *engine, const char *name, uint32_t timeout_ms, lw_segment_t *out);
 
+/* The same, for requests that one driver is to carry and no other: "tcp", "shm", "rdma" or what else the setting
+ * drivers lists. It is a segment beside the one that lw_segment_open gives, with lanes of its own, so the path of a
+ * request is chosen by the handle that it names. The engine's own name gives LW_SEGMENT_LOCAL, if that is the driver
+ * which copies there. Any thread. Blocks for at most timeout_ms (0: the setting handshake_timeout_ms). As
+ * lw_segment_open, and -ENOTSUP also if the peer, or the engine itself, is not reached by that driver; -EINVAL also for
+ * a driver that there is not, or that is off. */
+LW_API int lw_segment_open_via(struct lw_engine *engine, const char *name, const char *driver, uint32_t timeout_ms,
+			       lw_segment_t *out);
+
 /* Gives one reference back. With the last one, requests end CANCELED with LW_REASON_SEGMENT_CLOSED; what is on the wire
  * either completes or does so within 1 s. Then the lanes are closed. Any thread. Never blocks. 0 (also for
  * LW_SEGMENT_LOCAL); -EBADF; -EINVAL NULL; -ESHUTDOWN; -EOWNERDEAD. */
