@@ -89,7 +89,9 @@ void lw_desc_put_string(FILE *to, const char *text, size_t length)
 
 static void put_buffers(FILE *to, const struct lw_desc *desc, const char *protocol, size_t protocol_length)
 {
-	size_t i;
+	size_t i, kept_length;
+	const char *kept = chosen_protocol(desc->protocol, &kept_length);
+	int gpu = lw_desc_gpu_of(kept, kept_length);
 
 	for (i = 0; i < desc->buffer_count; i++) {
 		const struct lw_desc_buffer *buffer = &desc->buffers[i];
@@ -106,8 +108,8 @@ static void put_buffers(FILE *to, const struct lw_desc *desc, const char *protoc
 		}
 		if (desc->rdma.device_count != 0)
 			lw_desc_put_keys(to, desc, buffer, "rkey");
-		if (lw_desc_announced(desc) != 0)
-			fputs(",\"shm_name\":\"\"", to);
+		if (gpu >= 0)
+			lw_desc_put_handle(to, &desc->gpu[gpu], buffer);
 		putc('}', to);
 	}
 	lw_desc_put_announced(to, desc);

@@ -41,14 +41,25 @@ size_t lw_desc_announced(const struct lw_desc *desc)
 {
 	int gpu = lw_desc_gpu_of(desc->protocol, strlen(desc->protocol));
 
-	return gpu >= 0 ? desc->gpu[gpu].count : 0;
+	return gpu >= 0 && desc->gpu[gpu].pid != 0 ? desc->gpu[gpu].count : 0;
+}
+
+void lw_desc_put_handle(FILE *to, const struct lw_desc_gpu *gpu, const struct lw_desc_buffer *buffer)
+{
+	fputs(",\"shm_name\":", to);
+	for (size_t i = 0; gpu->pid == 0 && i < gpu->count; i++)
+		if (gpu->memory[i].addr == buffer->addr && gpu->memory[i].length == buffer->length) {
+			put_handle(to, &gpu->memory[i]);
+			return;
+		}
+	fputs("\"\"", to);
 }
 
 void lw_desc_put_announced(FILE *to, const struct lw_desc *desc)
 {
 	int gpu = lw_desc_gpu_of(desc->protocol, strlen(desc->protocol));
 
-	for (size_t i = 0; gpu >= 0 && i < desc->gpu[gpu].count; i++) {
+	for (size_t i = 0; i < lw_desc_announced(desc); i++) {
 		const struct lw_desc_allocation *allocation = &desc->gpu[gpu].memory[i];
 
 		fprintf(to, "%s{\"addr\":%" PRIu64 ",\"length\":%" PRIu64 ",\"name\":\"%s:%" PRIu32 "\",\"shm_name\":",
@@ -63,7 +74,7 @@ const char *lw_desc_put_gpu(FILE *to, const struct lw_desc *desc, size_t number,
 {
 	const struct lw_desc_gpu *gpu = &desc->gpu[number];
 
-	if (gpu->pid == 0 && gpu->count == 0)
+	if (gpu->pid == 0)
 		return comma;
 	fprintf(to, "%s\"%s\":{\"changes\":%" PRIu64 ",%s\"fd\":%" PRId32 ",\"grants\":[", comma,
 		lw_desc_gpu_names[number], gpu->changes, gpu->fabric ? "\"fabric\":true," : "", gpu->fd);
@@ -200,9 +211,9 @@ static int read_ours(const cJSON *item, struct lw_desc_gpu *gpu, const char *nam
 
 bool lw_desc_has_handle(const cJSON *item)
 {
-	const cJSON *name = lw_json_field(item, "shm_name");
+	unsigned char handle[LW_DESC_HANDLE];
 
-	return cJSON_IsString(name) && name->valuestring[0] != '\0';
+	return read_handle(lw_json_field(item, "shm_name"), handle);
 }
 
 /* The number of the device that a location such as "cuda:3" names; 0 if it names none. */
@@ -230,13 +241,11 @@ static int read_theirs(const cJSON *root, const char *protocol, size_t length, s
 		return -ENOMEM;
 	cJSON_ArrayForEach(item, list)
 	{
-		struct lw_desc_allocation *out = &gpu->memory[gpu->count];
+		struct lw_desc_allocation found = {.device = device_of(item)};
 
-		if (!lw_desc_is_kept(item, protocol, length) || !read_range(item, out) ||
-		    !read_handle(lw_json_field(item, "shm_name"), out->handle))
-			continue;
-		out->device = device_of(item);
-		gpu->count++;
+		if (lw_desc_is_kept(item, protocol, length) && read_range(item, &found) &&
+		    read_handle(lw_json_field(item, "shm_name"), found.handle))
+			gpu->memory[gpu->count++] = found;
 	}
 	if (!in_order(gpu))
 		gpu->count = 0;

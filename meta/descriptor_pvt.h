@@ -24,6 +24,9 @@ const char *lw_desc_put_gpu(FILE *to, const struct lw_desc *desc, size_t number,
 /* The entries for readers that know Mooncake's documents alone, behind the buffers, and how many they are. */
 void lw_desc_put_announced(FILE *to, const struct lw_desc *desc);
 size_t lw_desc_announced(const struct lw_desc *desc);
+/* ,"shm_name":"..." of a buffer, in a document of such a protocol: empty in ours. */
+void lw_desc_put_handle(FILE *to, const struct lw_desc_gpu *gpu, const struct lw_desc_buffer *buffer);
+/* Whether an entry has a handle that can be one. */
 bool lw_desc_has_handle(const struct cJSON *item);
 /* After the buffers were read. 0, -EPROTO, -ENOMEM. */
 int lw_desc_read_gpus(const struct cJSON *root, const struct cJSON *ours, struct lw_desc *desc,

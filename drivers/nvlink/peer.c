@@ -419,7 +419,7 @@ int nvlink_reach(void *context, const struct lw_desc *desc, void **out, char *wh
 
 	if (gpu->pid == 0 && (gpu->count == 0 || !same_name(desc->name, nvlink->engine->name)))
 		return -ENOTSUP;
-	if (gpu->pid != 0 && nvlink->door == NULL)
+	if (gpu->fabric || (gpu->pid != 0 && nvlink->door == NULL))
 		return -ENOTSUP;
 	error = gpu->pid != 0 ? lw_neighbour_is(nvlink->host, gpu->host, why, why_size) : 0;
 	if (error != 0)

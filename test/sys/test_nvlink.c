@@ -193,22 +193,28 @@ static void test_process_that_uses_no_gpu_is_not_made_to(void **state)
 	test_unmap(side.host, AREA);
 }
 
-/* LOAD requests, from and to the device and the host; offset: of the other side's memory. */
-static lw_batch_t load(const struct side *side, lw_segment_t segment, uint64_t offset)
+/* LOAD requests, from and to the device, or that and the host; offset: of the other side's memory. */
+static lw_batch_t load_from(const struct side *side, bool host, lw_segment_t segment, uint64_t offset)
 {
 	struct lw_request requests[LOAD];
 	lw_batch_t batch;
 
 	for (size_t i = 0; i < LOAD; i++)
-		requests[i] = (struct lw_request){.local = (i % 4 < 2 ? side->device : side->host) + i % 16 * 65536,
-						  .segment = segment,
-						  .offset = offset + i % 16 * 65536,
-						  .length = 65536,
-						  .timeout_ms = TIMEOUT_MS,
-						  .op = i % 2 == 0 ? LW_WRITE : LW_READ};
+		requests[i] =
+			(struct lw_request){.local = (host && i % 4 >= 2 ? side->host : side->device) + i % 16 * 65536,
+					    .segment = segment,
+					    .offset = offset + i % 16 * 65536,
+					    .length = 65536,
+					    .timeout_ms = TIMEOUT_MS,
+					    .op = i % 2 == 0 ? LW_WRITE : LW_READ};
 	assert_int_equal(lw_batch_alloc(side->channel, LOAD, 0, NULL, &batch), 0);
 	assert_int_equal(lw_submit(side->channel, batch, requests, LOAD), 0);
 	return batch;
+}
+
+static lw_batch_t load(const struct side *side, lw_segment_t segment, uint64_t offset)
+{
+	return load_from(side, true, segment, offset);
 }
 
 /* The same, waited for: each ended. */
@@ -337,6 +343,47 @@ static void test_unregister_waits_for_copies_of_others(void **state)
 	end_side(&side, "unregister");
 }
 
+/* A lane that is busy with other memory of the peer's begins no more until it has left, so that the peer is not held up
+ * for ever. */
+static void test_unregister_returns_though_lanes_have_work_with_other_memory(void **state)
+{
+	struct lw_batch_status status;
+	char offer[96];
+	struct side side;
+	struct peer peer;
+	lw_segment_t segment;
+	lw_batch_t under_way, next;
+	unsigned int before;
+
+	(void)state;
+	begin_side(&side, "");
+	snprintf(offer, sizeof(offer), "offer=0:4096:3,%" PRIu64 ":%" PRIu64 ":3", 2 * MIB, 2 * MIB);
+	peer_start(&peer, AREA, (const char *const[]){"drivers=shm,nvlink,tcp", "gpu=1", offer, NULL});
+	segment = open_peer(&side, &peer);
+	before = test_gpu_calls("MemcpyAsync");
+	test_gpu_hold(true);
+	under_way = load_from(&side, false, segment, peer.addr + 2 * MIB);
+	TEST_EVENTUALLY(test_gpu_calls("MemcpyAsync") == before + LOAD);
+	peer_tell(&peer, "withdraw 0");
+	test_sleep_ms(500); /* it waits for us by now */
+	next = load_from(&side, false, segment, peer.addr + 2 * MIB);
+	test_sleep_ms(100);
+	assert_int_equal(test_gpu_calls("MemcpyAsync"), before + LOAD);
+	test_gpu_hold(false);
+	assert_string_equal(peer_answer(&peer), "ok");
+	status = test_wait(side.engine, under_way);
+	assert_int_equal(status.failed, 0);
+	status = test_wait(side.engine, next);
+	assert_int_equal(status.failed, 0);
+	assert_int_equal(test_gpu_calls("MemcpyAsync"), before + 2 * LOAD);
+	lw_batch_free(side.engine, under_way);
+	lw_batch_free(side.engine, next);
+	assert_int_equal(move(&side, LW_READ, segment, side.device, peer.addr, 64).state, LW_FAILED);
+	assert_int_equal(lw_segment_close(side.engine, segment), 0);
+	peer_end(&peer);
+	end_side(&side, "busy lanes");
+}
+
 /* The same for our own: copies can't be taken back, and the memory stays until they have ended. */
 static void test_own_unregister_and_cancel_wait_for_copies(void **state)
 {
@@ -453,6 +500,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_memory_taken_back_is_refused_and_next_life_is_new),
 		cmocka_unit_test(test_handle_that_cannot_be_imported_falls_back),
 		cmocka_unit_test(test_unregister_waits_for_copies_of_others),
+		cmocka_unit_test(test_unregister_returns_though_lanes_have_work_with_other_memory),
 		cmocka_unit_test(test_own_unregister_and_cancel_wait_for_copies),
 		cmocka_unit_test(test_fault_of_every_entry_point_ends_everything_and_leaks_nothing),
 	};
