@@ -350,7 +350,7 @@ static void measure(const struct run *run, const char *what, unsigned char *loca
 {
 	enum { TURNS_MAX = 15 };
 	int turns = quick ? 3 : TURNS_MAX;
-	double ours[TURNS_MAX], loop[TURNS_MAX];
+	double ours[TURNS_MAX] = {0}, loop[TURNS_MAX] = {0};
 	struct lw_gpu_stream stream;
 	struct lw_gpu_event event;
 	struct lw_gpu_guard guard;
