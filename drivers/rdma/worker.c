@@ -340,9 +340,12 @@ static bool stands_still(const struct rdma_lane *own)
 	       worker->now_ns - own->moved_ns > patience_ns(&worker->engine->config) + bytes * SLOW_NS_A_BYTE;
 }
 
-/* Nothing has completed for a while: let the worker sleep until something does. True: it has to look again. */
+/* Nothing has completed for a while: let the worker sleep until something does, if it ever sleeps. True: it has to look
+ * again. */
 static bool arm(struct rdma_lane *own)
 {
+	if (own->worker->worker->engine->config.poll == LW_POLL_BUSY)
+		return true;
 	if (own->armed || own->worker->worker->now_ns - own->moved_ns < SPIN_NS)
 		return !own->armed;
 	own->armed = ibv_req_notify_cq(own->qp->cq, 0) == 0;
