@@ -26,6 +26,7 @@
 #define SOURCE "source test/lab/nvme.sh; set -e; "
 
 static uint64_t seed;
+static atomic_uint checks; /* of all blocks after the target came back */
 
 /* Runs a command line of the shell in the lab, with its functions; the last line of its output. */
 static void shell(const char *command, char *line, size_t size)
@@ -54,8 +55,9 @@ static void *take_away(void *arg)
 		shell("nvme_withdraw 1 nqn.lab:disk; sleep 4; nvme_offer 1 nqn.lab:disk; "
 		      "until grep -q live /sys/class/nvme/nvme*/state; do sleep 0.1; done",
 		      line, sizeof(line));
+		for (int tries = 0; tries < 3000 && atomic_load(&checks) <= (unsigned)i; tries++)
+			test_sleep_ms(10);
 	}
-	test_sleep_ms(500);
 	atomic_store(over, true);
 	return NULL;
 }
@@ -83,18 +85,60 @@ static void check_block(const unsigned char *block, uint64_t number, uint64_t le
 	assert_memory_equal(block, wanted, BLOCK);
 }
 
+struct rig {
+	struct lw_engine *engine;
+	struct lw_channel *channel;
+	unsigned char *memory; /* of all blocks, and of one that is read */
+	struct lw_request requests[BLOCKS];
+	uint64_t written[BLOCKS], tried[BLOCKS]; /* versions: last completed, last begun */
+};
+
+static struct rig rig;
+
+/* Reads all blocks back. Nothing is under way. */
+static void check_all(void)
+{
+	for (size_t i = 0; i < BLOCKS; i++) {
+		struct lw_request request = rig.requests[i];
+
+		request.op = LW_READ;
+		request.local = rig.memory + BLOCKS * BLOCK;
+		assert_int_equal(test_transfer(rig.engine, rig.channel, request).state, LW_COMPLETED);
+		check_block(request.local, i, rig.written[i], rig.tried[i]);
+	}
+}
+
+/* A batch of the next version; how many failed. */
+static uint32_t write_batch(size_t first, uint64_t version)
+{
+	struct lw_batch_status whole;
+	struct lw_task_status task;
+	lw_batch_t batch;
+
+	for (size_t i = first; i < first + BATCH; i++) {
+		make_block(rig.memory + i * BLOCK, i, version);
+		rig.tried[i] = version;
+	}
+	assert_int_equal(lw_batch_alloc(rig.channel, BATCH, 0, NULL, &batch), 0);
+	test_submit(rig.channel, batch, rig.requests + first, BATCH);
+	whole = test_wait(rig.engine, batch);
+	for (uint32_t i = 0; i < BATCH; i++) {
+		assert_int_equal(lw_task_status(rig.engine, batch, i, &task), 0);
+		if (task.state == LW_COMPLETED)
+			rig.written[first + i] = version;
+	}
+	assert_int_equal(lw_batch_free(rig.engine, batch), 0);
+	return whole.failed;
+}
+
 static void test_target_taken_away_under_load_nothing_lost_or_torn(void **state)
 {
-	static uint64_t written[BLOCKS], tried[BLOCKS]; /* versions */
-	struct lw_engine *engine = test_engine("drivers=nvmeof timeout_ms=60000");
-	unsigned char *memory = test_map(BLOCKS * BLOCK, NULL);
-	struct lw_channel *channel;
-	struct lw_request requests[BLOCKS];
-	lw_segment_t segment;
-	pthread_t thread;
-	atomic_bool over = false;
-	unsigned completed = 0, failed = 0, after = 0;
+	unsigned completed = 0, failed = 0;
+	bool broken = false;
 	uint64_t version = 0;
+	lw_segment_t segment;
+	atomic_bool over = false;
+	pthread_t thread;
 	char name[256], url[300];
 
 	(void)state;
@@ -104,53 +148,41 @@ static void test_target_taken_away_under_load_nothing_lost_or_torn(void **state)
 	      "nqn=nqn.lab:disk ctrl_loss_tmo=600 keep_alive_tmo=5)",
 	      name, sizeof(name));
 	snprintf(url, sizeof(url), "file:/dev/%s", name);
-	test_register(engine, memory, BLOCKS * BLOCK, LW_ACCESS_LOCAL);
-	if (lw_segment_open(engine, url, 0, &segment) != 0)
+	rig.engine = test_engine("drivers=nvmeof timeout_ms=60000");
+	rig.memory = test_map((BLOCKS + 1) * BLOCK, NULL);
+	test_register(rig.engine, rig.memory, (BLOCKS + 1) * BLOCK, LW_ACCESS_LOCAL);
+	if (lw_segment_open(rig.engine, url, 0, &segment) != 0)
 		fail_msg("%s: %s", url, lw_last_error());
-	assert_int_equal(lw_channel_self(engine, &channel), 0);
+	assert_int_equal(lw_channel_self(rig.engine, &rig.channel), 0);
 	for (size_t i = 0; i < BLOCKS; i++)
-		requests[i] = (struct lw_request){.local = memory + i * BLOCK,
-						  .segment = segment,
-						  .offset = i * BLOCK,
-						  .length = BLOCK,
-						  .op = LW_WRITE};
+		rig.requests[i] = (struct lw_request){.local = rig.memory + i * BLOCK,
+						      .segment = segment,
+						      .offset = i * BLOCK,
+						      .length = BLOCK,
+						      .op = LW_WRITE};
+	for (size_t i = 0; i < BLOCKS; i += BATCH)
+		assert_int_equal(write_batch(i, ++version), 0);
 	assert_int_equal(pthread_create(&thread, NULL, take_away, &over), 0);
-	while (!atomic_load(&over) || version < BLOCKS / BATCH) {
-		size_t first = version % (BLOCKS / BATCH) * BATCH;
-		struct lw_batch_status whole;
-		lw_batch_t batch;
+	while (!atomic_load(&over) || broken) {
+		uint32_t lost = write_batch(version % (BLOCKS / BATCH) * BATCH, version + 1);
 
 		version++;
-		for (size_t i = first; i < first + BATCH; i++) {
-			make_block(memory + i * BLOCK, i, version);
-			tried[i] = version;
+		completed += BATCH - lost;
+		failed += lost;
+		/* Back: before much of it is written anew. */
+		if (broken && lost == 0) {
+			check_all();
+			atomic_fetch_add(&checks, 1);
 		}
-		assert_int_equal(lw_batch_alloc(channel, BATCH, 0, NULL, &batch), 0);
-		test_submit(channel, batch, requests + first, BATCH);
-		whole = test_wait(engine, batch);
-		for (uint32_t i = 0; i < BATCH; i++) {
-			struct lw_task_status task;
-
-			assert_int_equal(lw_task_status(engine, batch, i, &task), 0);
-			if (task.state == LW_COMPLETED)
-				written[first + i] = version;
-		}
-		completed += whole.done - whole.failed;
-		failed += whole.failed;
-		after = whole.failed != 0 ? 0 : after + 1;
-		assert_int_equal(lw_batch_free(engine, batch), 0);
+		broken = lost != 0;
 	}
 	pthread_join(thread, NULL);
-	print_message("%u WRITEs completed, %u failed, %u batches after that\n", completed, failed, after);
-	assert_true(failed != 0 && after != 0);
-	memset(memory, 0, BLOCKS * BLOCK);
-	for (size_t i = 0; i < BLOCKS; i++) {
-		requests[i].op = LW_READ;
-		assert_int_equal(test_transfer(engine, channel, requests[i]).state, LW_COMPLETED);
-		check_block(memory + i * BLOCK, i, written[i], tried[i]);
-	}
-	assert_int_equal(lw_engine_close(engine), 0);
-	test_unmap(memory, BLOCKS * BLOCK);
+	check_all();
+	print_message("%u WRITEs completed, %u failed; looked at %u times\n", completed, failed,
+		      atomic_load(&checks) + 1);
+	assert_true(failed != 0 && atomic_load(&checks) >= ROUNDS);
+	assert_int_equal(lw_engine_close(rig.engine), 0);
+	test_unmap(rig.memory, (BLOCKS + 1) * BLOCK);
 }
 
 int main(void)
