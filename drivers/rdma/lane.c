@@ -97,7 +97,7 @@ static int send_extended(struct ibv_qp_ex *ex, const struct chain *chain)
 			ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
 		if ((wr->send_flags & IBV_SEND_INLINE) != 0)
 			ibv_wr_set_inline_data(ex, (void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
-		else
+		else if (wr->num_sge == 1)
 			ibv_wr_set_sge(ex, wr->sg_list->lkey, wr->sg_list->addr, wr->sg_list->length);
 	}
 	return ibv_wr_complete(ex);
