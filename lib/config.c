@@ -393,6 +393,7 @@ static int apply_file(struct lw_config *config, const char *file)
 static void apply_variable(struct lw_config *config, const char *entry)
 {
 	static const char *const ours[] = {"LW_CONFIG", "LW_BUILD_DIR"};
+	static const char *const of_tests[] = {"LW_TEST_", "LW_DEMO_", "LW_LAB_"};
 	char lower[LW_WORD_FAR], hint[96], buffer[32], why[WHY_BYTES];
 	const char *value = strchr(entry, '='), *name = entry + strlen(ENV_PREFIX);
 	const struct key *key = NULL;
@@ -405,8 +406,9 @@ static void apply_variable(struct lw_config *config, const char *entry)
 	for (i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
 		if (strncmp(entry, ours[i], strlen(ours[i])) == 0 && entry[strlen(ours[i])] == '=')
 			return;
-	if (strncmp(entry, "LW_TEST_", strlen("LW_TEST_")) == 0 || strncmp(entry, "LW_DEMO_", strlen("LW_DEMO_")) == 0)
-		return;
+	for (i = 0; i < sizeof(of_tests) / sizeof(of_tests[0]); i++)
+		if (strncmp(entry, of_tests[i], strlen(of_tests[i])) == 0)
+			return;
 	for (i = 0; i < length && i < sizeof(lower); i++) /* A-Z alone, whatever the locale */
 		lower[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] - 'A' + 'a' : name[i]);
 	if (length <= sizeof(lower)) {

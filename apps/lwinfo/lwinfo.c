@@ -360,7 +360,8 @@ int main(int argc, char **argv)
 			print_config(config, only_config);
 		}
 	}
-	if (fflush(stdout) != 0) {
+	/* What is longer than the buffer may have failed before. */
+	if (fflush(stdout) != 0 || ferror(stdout)) {
 		fprintf(stderr, "lwinfo: writing failed: %s\n", strerror(errno));
 		rc = -EIO;
 	}

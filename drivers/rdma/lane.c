@@ -56,7 +56,7 @@ static enum lw_reason build(struct rdma_lane *own, struct lw_slice *slice, uint3
 
 	if (most > qp->device->max_message_bytes)
 		most = qp->device->max_message_bytes;
-	while (length < most && count < (int)qp->device->max_sge) {
+	do {
 		const struct lw_range *range = lw_rangemap_find(map, from + length);
 		const struct ibv_mr *mr = NULL;
 		uint64_t left = 0;
@@ -69,7 +69,7 @@ static enum lw_reason build(struct rdma_lane *own, struct lw_slice *slice, uint3
 			left = most - length;
 		sge[count++] = (struct ibv_sge){.addr = from + length, .length = (uint32_t)left, .lkey = mr->lkey};
 		length += left;
-	}
+	} while (length < most && count < (int)qp->device->max_sge);
 	*wr = (struct ibv_send_wr){
 		.sg_list = sge,
 		.num_sge = count,
@@ -97,7 +97,7 @@ static int send_extended(struct ibv_qp_ex *ex, const struct chain *chain)
 			ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
 		if ((wr->send_flags & IBV_SEND_INLINE) != 0)
 			ibv_wr_set_inline_data(ex, (void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
-		else
+		else if (wr->num_sge == 1)
 			ibv_wr_set_sge(ex, wr->sg_list->lkey, wr->sg_list->addr, wr->sg_list->length);
 	}
 	return ibv_wr_complete(ex);

@@ -52,6 +52,23 @@ static void free_buffer(struct rdma_engine *rdma, struct rdma_buffer *buffer)
 	free(buffer);
 }
 
+static const char *name_of(const void *rdma, size_t i)
+{
+	return ((const struct rdma_engine *)rdma)->device[i].name;
+}
+
+/* As the matrix is now: what the settings say, else what sysfs shows. */
+static uint64_t near_memory(const struct rdma_engine *rdma, const char *location)
+{
+	uint64_t near;
+
+	pthread_mutex_lock(&rdma->engine->lock);
+	near = rdma_near(rdma->engine->matrix != NULL ? rdma->engine->matrix : rdma->matrix, location, name_of, rdma,
+			 rdma->device_count);
+	pthread_mutex_unlock(&rdma->engine->lock);
+	return near;
+}
+
 int rdma_attach(void *context, uint32_t index, const struct lw_memory *memory, char *why, size_t why_size)
 {
 	struct rdma_engine *rdma = context;
@@ -64,8 +81,11 @@ int rdma_attach(void *context, uint32_t index, const struct lw_memory *memory, c
 		snprintf(why, why_size, "no memory for its regions");
 		return -ENOMEM;
 	}
-	*buffer = (struct rdma_buffer){
-		.addr = addr, .length = memory->length, .piece_bytes = step, .piece_count = (uint32_t)pieces};
+	*buffer = (struct rdma_buffer){.addr = addr,
+				       .length = memory->length,
+				       .piece_bytes = step,
+				       .piece_count = (uint32_t)pieces,
+				       .near = near_memory(rdma, memory->location)};
 	for (size_t i = 0; i < pieces; i++) {
 		uint64_t offset = i * step, left = memory->length - offset;
 

@@ -40,6 +40,11 @@ static int add_pairs(const struct rdma_engine *rdma, const struct lw_desc *desc,
 	return reach->pair_count != 0 ? 0 : -EPROTO;
 }
 
+static const char *name_of(const void *part, size_t i)
+{
+	return ((const struct lw_desc_rdma *)part)->devices[i].name;
+}
+
 int rdma_reach_peer(void *context, const struct lw_desc *desc, void **peer, char *why, size_t why_size)
 {
 	const struct rdma_engine *rdma = context;
@@ -51,7 +56,10 @@ int rdma_reach_peer(void *context, const struct lw_desc *desc, void **peer, char
 		return part->why[0] != '\0' ? -EPROTO : -ENOTSUP;
 	}
 	reach = calloc(1, sizeof(*reach) + (desc->buffer_count + part->key_count) * sizeof(reach->first[0]));
-	if (reach == NULL) {
+	if (reach != NULL)
+		reach->near = calloc(desc->buffer_count != 0 ? desc->buffer_count : 1, sizeof(reach->near[0]));
+	if (reach == NULL || reach->near == NULL) {
+		free(reach);
 		snprintf(why, why_size, "no memory for its keys");
 		return -ENOMEM;
 	}
@@ -59,13 +67,15 @@ int rdma_reach_peer(void *context, const struct lw_desc *desc, void **peer, char
 	reach->device_count = (uint32_t)part->device_count;
 	reach->buffer_count = desc->buffer_count;
 	reach->rkeys = reach->first + desc->buffer_count;
-	for (size_t i = 0; i < desc->buffer_count; i++)
+	for (size_t i = 0; i < desc->buffer_count; i++) {
 		reach->first[i] = desc->buffers[i].key;
+		reach->near[i] = rdma_near(part->matrix, desc->buffers[i].name, name_of, part, part->device_count);
+	}
 	for (size_t i = 0; i < part->key_count; i++)
 		reach->rkeys[i] = part->keys[i].rkey;
 	if (add_pairs(rdma, desc, reach) != 0) {
 		snprintf(why, why_size, "none of its RDMA devices has an address");
-		free(reach);
+		rdma_forget(reach);
 		return -EPROTO;
 	}
 	*peer = reach;
@@ -83,7 +93,26 @@ uint32_t rdma_reach_key(const struct rdma_reach *reach, const struct lw_view *vi
 	return reach->rkeys[reach->first[range->tag] - 1 + device];
 }
 
+const struct rdma_reach *rdma_reach_in(const struct lw_view *view, uint32_t driver)
+{
+	for (uint32_t i = 0; view != NULL && i < view->route_count; i++)
+		if (view->routes[i].driver == driver)
+			return view->routes[i].peer;
+	return NULL;
+}
+
+uint64_t rdma_reach_near(const struct rdma_reach *reach, const struct lw_view *view, uint64_t addr)
+{
+	const struct lw_range *range = lw_rangemap_find(view->ranges, addr);
+
+	return range != NULL && range->tag < reach->buffer_count ? reach->near[range->tag] : UINT64_MAX;
+}
+
 void rdma_forget(void *peer)
 {
-	free(peer);
+	struct rdma_reach *reach = peer;
+
+	if (reach != NULL)
+		free(reach->near);
+	free(reach);
 }

@@ -200,6 +200,7 @@ const struct lw_driver_ops lw_rdma_ops = {
 	.peer_cuts = 1,
 	.lanes = 1,
 	.lanes_to = rdma_lanes_to,
+	.nearest = rdma_nearest,
 	.open = rdma_open,
 	.close = rdma_close,
 	.start = rdma_start,

@@ -83,6 +83,7 @@ struct rdma_reach {
 	uint32_t pair_count;
 	struct rdma_pair pair[RDMA_PAIRS];
 	size_t buffer_count;
+	uint64_t *near;   /* by buffer of the descriptor: the peer's devices near it, a bit each */
 	uint32_t *rkeys;  /* behind first: of the buffers that have some, one a device; 0: it can't be reached so */
 	uint32_t first[]; /* by buffer of the descriptor: 1 + the position of its first key; 0: it has none */
 };
@@ -91,6 +92,7 @@ struct rdma_reach {
  * table. */
 struct rdma_buffer {
 	uint64_t addr, length, piece_bytes;
+	uint64_t near; /* devices, a bit each */
 	uint32_t piece_count;
 	struct ibv_mr *mr[]; /* by piece and device */
 };
@@ -159,7 +161,19 @@ void rdma_qp_close(struct rdma_qp *qp);
 int rdma_events_start(struct rdma_device *device);
 void rdma_events_stop(struct rdma_device *device);
 
+/* near.c */
+/* Those of count devices that the matrix prefers for memory of this location, a bit each; all, if it is not told. name:
+ * of device number i. */
+uint64_t rdma_near(const struct lw_matrix *matrix, const char *location, const char *(*name)(const void *of, size_t i),
+		   const void *of, size_t count);
+/* As lw_driver_ops.nearest. */
+uint32_t rdma_nearest(const struct lw_path *path, uint64_t local, uint64_t remote);
+
 /* peer.c; as in lw_driver_ops */
+/* The driver's own in the view as it is now. NULL: the view has this way no more, or the segment is closed. */
+const struct rdma_reach *rdma_reach_in(const struct lw_view *view, uint32_t driver);
+/* The peer's devices near its memory at addr. */
+uint64_t rdma_reach_near(const struct rdma_reach *reach, const struct lw_view *view, uint64_t addr);
 /* The key of the peer's byte at addr for a device of its, *left of whose bytes begin there. 0: there is none. */
 uint32_t rdma_reach_key(const struct rdma_reach *reach, const struct lw_view *view, uint32_t device, uint64_t addr,
 			uint64_t *left);

@@ -179,19 +179,10 @@ void rdma_seat_freed(struct lw_worker *worker, struct lw_command *command)
 	give_seat(seat);
 }
 
-/* The driver's own in the view as it is now. NULL: the view has this way no more, or the segment is closed. */
-static const struct rdma_reach *reach_in(const struct lw_view *view, uint32_t driver)
-{
-	for (uint32_t i = 0; view != NULL && i < view->route_count; i++)
-		if (view->routes[i].driver == driver)
-			return view->routes[i].peer;
-	return NULL;
-}
-
 uint32_t rdma_lanes_to(const void *context, const struct lw_view *view)
 {
 	const struct rdma_engine *rdma = context;
-	const struct rdma_reach *reach = reach_in(view, rdma->driver);
+	const struct rdma_reach *reach = rdma_reach_in(view, rdma->driver);
 
 	return reach != NULL ? reach->pair_count * (uint32_t)rdma->engine->config.rdma_qps : 1;
 }
@@ -207,7 +198,7 @@ static uint32_t position_of(const struct lw_lane *lane)
 int rdma_lane_open(struct lw_lane *lane, const struct lw_view *view)
 {
 	struct rdma_worker *worker = lane->worker->driver_context[lane->driver];
-	const struct rdma_reach *reach = reach_in(view, lane->driver);
+	const struct rdma_reach *reach = rdma_reach_in(view, lane->driver);
 	uint32_t qps = (uint32_t)lane->worker->engine->config.rdma_qps, at = position_of(lane);
 	const struct rdma_pair *pair;
 	struct rdma_seat *seat;
@@ -340,9 +331,12 @@ static bool stands_still(const struct rdma_lane *own)
 	       worker->now_ns - own->moved_ns > patience_ns(&worker->engine->config) + bytes * SLOW_NS_A_BYTE;
 }
 
-/* Nothing has completed for a while: let the worker sleep until something does. True: it has to look again. */
+/* Nothing has completed for a while: let the worker sleep until something does, if it ever sleeps. True: it has to look
+ * again. */
 static bool arm(struct rdma_lane *own)
 {
+	if (own->worker->worker->engine->config.poll == LW_POLL_BUSY)
+		return true;
 	if (own->armed || own->worker->worker->now_ns - own->moved_ns < SPIN_NS)
 		return !own->armed;
 	own->armed = ibv_req_notify_cq(own->qp->cq, 0) == 0;

@@ -88,8 +88,17 @@ static bool has_room(const struct lw_worker *worker, const struct lw_path *path,
 	return held + length <= most;
 }
 
-struct lw_lane *lw_path_choose(struct lw_worker *worker, struct lw_path *path, uint64_t length, uint32_t priority,
-			       bool urgent)
+_Static_assert(LW_PATH_LANES <= 32, "lw_path_near has a bit for each lane");
+
+uint32_t lw_path_near(const struct lw_path *path, uint64_t local, uint64_t remote)
+{
+	if (path->lanes < 2 || path->lane[0]->ops->nearest == NULL)
+		return LW_LANES_ALL;
+	return path->lane[0]->ops->nearest(path, local, remote);
+}
+
+struct lw_lane *lw_path_choose(struct lw_worker *worker, struct lw_path *path, uint32_t lanes, uint64_t length,
+			       uint32_t priority, bool urgent)
 {
 	struct lw_lane *best = NULL, *first = NULL;
 	double best_ns = 0, first_ns = 0;
@@ -104,7 +113,7 @@ struct lw_lane *lw_path_choose(struct lw_worker *worker, struct lw_path *path, u
 		uint64_t most = longest(worker, path, lane, priority), here = length < most ? length : most;
 		double ns;
 
-		if (!is_open(lane))
+		if ((lanes >> i & 1) == 0 || !is_open(lane))
 			continue;
 		ns = finish_of(worker, lane, here);
 		if (first == NULL || ns < first_ns) {

@@ -15,6 +15,7 @@ struct lw_buffer_slot;
 struct lw_engine;
 struct lw_lane;
 struct lw_memory;
+struct lw_path;
 struct lw_slice;
 struct lw_view;
 struct lw_worker;
@@ -63,6 +64,10 @@ struct lw_driver_ops {
 	/* Whether the peer still offers just what it did when reach gave *peer: then what is outside of that is refused
 	 * without a question to it. A worker's thread. May be NULL: nobody can tell. */
 	bool (*offer_seen)(const void *peer);
+	/* Which of a path's lanes are to carry bytes between these addresses, since their devices are nearest to both
+	 * memories: a bit each, of lanes that are UP; if none is, whatever. A worker's thread. May be NULL: all alike.
+	 */
+	uint32_t (*nearest)(const struct lw_path *path, uint64_t local, uint64_t remote);
 
 	/* lw_engine_open's and lw_engine_close's thread; may block briefly. note gets the reason of a failure; else it
 	 * may say which of several methods is used here. */

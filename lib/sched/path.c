@@ -224,7 +224,8 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, uint32_t pr
 			lw_path_finish(worker, task, LW_LANE_NONE, task->reason);
 		return true;
 	}
-	lane = lw_path_choose(worker, path, task->length - list->cut, priority, false);
+	lane = lw_path_choose(worker, path, lw_path_near(path, task->local + list->cut, task->remote + list->cut),
+			      task->length - list->cut, priority, false);
 	if (lane == NULL || (path->staged && !lw_stage_has_room(worker, path, task->local + list->cut)))
 		return false;
 	slice = take_slice(worker, path);
@@ -265,8 +266,10 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 		next = TAILQ_NEXT(slice, link);
 		if (lw_task_is_over(slice->task) && lw_path_fence(path, slice, slice->task->reason))
 			continue;
-		lane = slice->only != NULL ? slice->only
-					   : lw_path_choose(worker, path, slice->length, slice->task->priority, true);
+		lane = slice->only;
+		if (lane == NULL)
+			lane = lw_path_choose(worker, path, lw_path_near(path, lw_slice_local(slice), slice->remote),
+					      slice->length, slice->task->priority, true);
 		if (lane == NULL)
 			return worked;
 		if (lw_lane_state(lane) != LW_LANE_UP || lane->credits == 0)

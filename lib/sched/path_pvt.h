@@ -144,10 +144,13 @@ void lw_path_connect(struct lw_worker *worker, struct lw_path *path);
 
 /* choice.c */
 
-/* The lane for a slice of a request of which so many bytes are left. urgent: it was on another lane already, and bounds
- * on what lanes hold don't count. NULL: it has to wait. */
-struct lw_lane *lw_path_choose(struct lw_worker *worker, struct lw_path *path, uint64_t length, uint32_t priority,
-			       bool urgent);
+/* The lanes that are near the memory of a slice, a bit each; LW_LANES_ALL where that makes no difference. */
+#define LW_LANES_ALL UINT32_MAX
+uint32_t lw_path_near(const struct lw_path *path, uint64_t local, uint64_t remote);
+/* The lane, of those in lanes, for a slice of a request of which so many bytes are left. urgent: it was on another lane
+ * already, and bounds on what lanes hold don't count. NULL: it has to wait. */
+struct lw_lane *lw_path_choose(struct lw_worker *worker, struct lw_path *path, uint32_t lanes, uint64_t length,
+			       uint32_t priority, bool urgent);
 /* The longest that a slice of the path can be. */
 static inline uint64_t lw_path_slice_most(const struct lw_worker *worker, const struct lw_path *path)
 {

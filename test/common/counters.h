@@ -19,9 +19,10 @@
 #endif
 #endif
 
-/* Counted while armed is not 0. */
+/* Counted while armed is not 0; lock calls from code between foreign_from and foreign_to apart. */
 static _Atomic int armed;
-static _Atomic uint64_t allocations, locks;
+static _Atomic uint64_t allocations, locks, foreign_locks;
+static _Atomic uintptr_t foreign_from, foreign_to;
 
 #ifndef SANITIZED
 #pragma GCC visibility push(default) /* shared libraries are to find them */
@@ -36,6 +37,14 @@ static void count(_Atomic uint64_t *counter)
 {
 	if (atomic_load_explicit(&armed, memory_order_relaxed) != 0)
 		atomic_fetch_add(counter, 1);
+}
+
+static void count_lock(uintptr_t caller)
+{
+	count(caller >= atomic_load_explicit(&foreign_from, memory_order_relaxed) &&
+			      caller < atomic_load_explicit(&foreign_to, memory_order_relaxed)
+		      ? &foreign_locks
+		      : &locks);
 }
 
 void *malloc(size_t size)
@@ -87,7 +96,7 @@ void free(void *memory)
                                                                                                                        \
 		if (next == NULL)                                                                                      \
 			*(void **)&next = dlsym(RTLD_NEXT, #name);                                                     \
-		count(&locks);                                                                                         \
+		count_lock((uintptr_t)__builtin_return_address(0));                                                    \
 		return next(lock);                                                                                     \
 	}
 LOCKS(X)

@@ -17,7 +17,8 @@ const char *test_file_sparse(uint64_t bytes);
 void test_file_remove(const char *path);
 
 /* A loop device on a new file, *backing, or NULL and the reason why there is none. It ends by itself with the last one
- * who has it open; opened is called before that begins. */
+ * who has it open; opened is called before that begins. LW_TEST_DEVICE names another block device to take in its place,
+ * long enough, whose contents are lost; *backing is that device then. */
 const char *test_loop(uint64_t bytes, void (*opened)(const char *device, void *arg), void *arg, const char **backing,
 		      const char **why);
 

@@ -20,6 +20,7 @@
 struct nic {
 	struct ibv_device device;
 	bool down;
+	uint64_t carried;
 };
 
 struct context {
@@ -517,6 +518,7 @@ static enum ibv_wc_status carry_out(struct pair *pair, struct request *request)
 		memcpy(writes ? there : here[i], writes ? here[i] : there, request->sge[i].length);
 		there += request->sge[i].length;
 	}
+	nic_of(pair)->carried++;
 	return IBV_WC_SUCCESS;
 }
 
@@ -626,6 +628,16 @@ void test_nics_refuse(uint32_t skip)
 	pthread_mutex_lock(&lock);
 	refuse_after = skip;
 	pthread_mutex_unlock(&lock);
+}
+
+uint64_t test_nic_carried(uint32_t device)
+{
+	uint64_t carried;
+
+	pthread_mutex_lock(&lock);
+	carried = nics[device].carried;
+	pthread_mutex_unlock(&lock);
+	return carried;
 }
 
 uint32_t test_nics_qps(void)

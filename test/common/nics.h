@@ -23,6 +23,9 @@ void test_nics_budget(uint64_t requests);
 /* The queue pairs that have something to do do nothing any more, until they are broken. */
 void test_nics_stuck(void);
 
+/* Requests with bytes that queue pairs of this device have carried out so far. */
+uint64_t test_nic_carried(uint32_t device);
+
 /* What there is of queue pairs and memory regions. */
 uint32_t test_nics_qps(void);
 uint32_t test_nics_regions(void);

@@ -323,6 +323,8 @@ static void serve_line(const char *line)
 	} else if (strncmp(line, "stop", 4) == 0) {
 		stop_stream();
 		answer("streamed %llu %llu", atomic_load(&own.completed), atomic_load(&own.failed));
+	} else if (strncmp(line, "count", 5) == 0) {
+		answer("counted %llu %llu", atomic_load(&own.completed), atomic_load(&own.failed));
 	} else if (strncmp(line, "state", 5) == 0) {
 		state();
 	} else if (strncmp(line, "drivers", 7) == 0) {

@@ -20,6 +20,7 @@
  *       COUNT requests side by side in one batch; REASON is its number, 0 if all completed
  *   stream read|write HANDLE OFFSET ADDRESS LENGTH DEPTH        -> ok; until stop, beside other commands
  *       DEPTH ranges side by side, one request over each at a time
+ *   count                                                       -> counted COMPLETED FAILED; of the stream so far
  *   stop                                                        -> streamed COMPLETED FAILED
  *   state                                                       -> state FDS THREADS RSS_KIB NOTES LANES
  *   drivers                                                     -> drivers SHM TCP; slices that its lanes carried

@@ -106,7 +106,7 @@ trap 'exit 143' TERM
 # at times: what the host's kernel calls bogomips is twice the rate in MHz.
 khz=$(awk '/^bogomips/ { printf "%d", $3 * 500; exit }' /proc/cpuinfo)
 line="console=ttyS0 quiet panic=-1 oops=panic watchdog_thresh=60 mitigations=off nokaslr cryptomgr.notests random.trust_cpu=on"
-line+=" no_timer_check tsc=reliable tsc_early_khz=$khz lpj=$((khz * 4))"
+line+=" hardened_usercopy=off no_timer_check tsc=reliable tsc_early_khz=$khz lpj=$((khz * 4))"
 line+=" lab.guest=$here/guest.sh lab.modules=$(readlink -f "$lab/modules") lab.run=$run"
 
 machine=(

@@ -168,6 +168,19 @@ static bool judge(struct sim_lane *own, uint32_t index)
 	return true;
 }
 
+/* The lane's path learns that the peer lives another life. One that was closed and still waits for a fence knows
+ * nothing that the one after it would. */
+static void tell_restart(const struct sim_lane *own)
+{
+	for (uint32_t i = 1; i < SIM_SEGMENTS; i++) {
+		const struct lw_segment_slot *slot = lw_segment_of(sim.engine, sim.segments[i].id);
+
+		if (slot != NULL && slot == &sim.engine->segments[own->lane->path->segment] &&
+		    sim.segments[i].life == own->life)
+			sim.segments[i].dead = true;
+	}
+}
+
 /* The peer has the connection's first bytes. False: the lane is down. */
 static bool greet(struct sim_lane *own)
 {
@@ -175,9 +188,8 @@ static bool greet(struct sim_lane *own)
 		return true;
 	if (own->life != own->peer->life && own->peer->index != SIM_SELF && own->life != 0) {
 		/* Of several ways one may lead to somebody else. */
-		for (uint32_t i = 1; i < SIM_SEGMENTS && own->lane->path->ways == 1; i++)
-			if (sim.segments[i].peer == own->peer->index && sim.segments[i].life == own->life)
-				sim.segments[i].dead = true;
+		if (own->lane->path->ways == 1)
+			tell_restart(own);
 		lw_lane_down(own->lane, LW_REASON_RESTARTED);
 		return false;
 	}

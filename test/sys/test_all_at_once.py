@@ -104,6 +104,9 @@ class AllAtOnce(unittest.TestCase):
     def test_3_engines_with_delays(self):
         self.meet(3, 20, 0.02)
 
+    def test_8_engines_with_delays(self):
+        self.meet(8, 5, 0.01)
+
 
 if __name__ == "__main__":
     main()

@@ -27,7 +27,7 @@ demo() {
 judge() {
 	local left files
 	# What has ended is no process that was left, though the init of a container may take its time to say goodbye to it.
-	left=$(ps -o stat=,pid=,args= -s "$(<"$room/pid")" | grep -v '^Z' || true)
+	left=$(ps -o stat=,pid=,args= -s "$(<"$room/pid")" | awk '!/^Z/' || true)
 	files=$(ls -A "$TMPDIR")
 	if [[ $2 == "$3" && -z $left && -z $files ]]; then
 		echo "ok: $1"

@@ -28,7 +28,7 @@ static void set_rate(uint32_t lane, uint64_t rate)
 
 static struct lw_lane *choose(uint64_t length, enum lw_priority priority)
 {
-	return lw_path_choose(still.worker, still.path, length, priority, false);
+	return lw_path_choose(still.worker, still.path, LW_LANES_ALL, length, priority, false);
 }
 
 static uint64_t inflight(uint32_t lane)

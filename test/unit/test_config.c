@@ -362,6 +362,8 @@ static void test_lw_config_load_variables_of_tests_ignored(void **state)
 	(void)state;
 	setenv("LW_BUILD_DIR", "/nowhere", 1);
 	setenv("LW_TEST_SEED", "7", 1);
+	setenv("LW_DEMO_MIB", "7", 1);
+	setenv("LW_LAB_DIR", "/nowhere", 1);
 	setenv("LW_CONFIG", "", 1);
 	setenv("LWX", "7", 1);
 	assert_int_equal(lw_config_load(&config, NULL, NULL, 0), 0);

@@ -78,7 +78,8 @@ static void test_slices_that_can_go_elsewhere_are_free_to(void **state)
 	assert_int_equal(still.closes[0], 1);
 	assert_null(slice->only);
 	assert_null(still.slices[1].only);
-	assert_ptr_equal(lw_path_choose(still.worker, still.path, slice->length, LW_FOREGROUND, true), still.lane[1]);
+	assert_ptr_equal(lw_path_choose(still.worker, still.path, LW_LANES_ALL, slice->length, LW_FOREGROUND, true),
+			 still.lane[1]);
 }
 
 /* The peer is stopped: its kernel answers, nothing moves anywhere. */
@@ -241,7 +242,8 @@ static void test_lane_that_is_away_asks_for_home_and_goes_when_it_is_empty(void 
 	assert_int_equal(still.closes[0], 0);
 	still.probed_way[0] = LW_WAY_NONE;
 	lw_lane_probed(still.lane[0], true);
-	assert_ptr_equal(lw_path_choose(still.worker, still.path, 1000, LW_FOREGROUND, false), still.lane[1]);
+	assert_ptr_equal(lw_path_choose(still.worker, still.path, LW_LANES_ALL, 1000, LW_FOREGROUND, false),
+			 still.lane[1]);
 	test_still_pass(&still, 100);
 	assert_int_equal(still.closes[0], 0);
 	test_still_end(&still, slice);

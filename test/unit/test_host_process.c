@@ -435,11 +435,17 @@ static void test_descriptors_and_threads_are_flat_without_the_eal(void **state)
 
 static void test_descriptors_are_flat_after_opens_that_fail(void **state)
 {
+	static const char *const stores[] = {"etcd", "redis", "http"};
 	struct lw_engine *engine = NULL;
+	char settings[96];
 	int fds, threads;
 
 	(void)state;
 	use(NULL);
+	for (size_t i = 0; i < 3; i++) { /* their libraries are opened once */
+		snprintf(settings, sizeof(settings), "metadata=%s://127.0.0.1:1 store_timeout_ms=500", stores[i]);
+		assert_true(test_engine_try(settings, NULL, &engine) < 0);
+	}
 	fds = test_fds();
 	threads = test_threads();
 	lw_log_set(NULL, NULL);
@@ -447,6 +453,9 @@ static void test_descriptors_are_flat_after_opens_that_fail(void **state)
 		assert_int_equal(test_engine_try("metadata=nowhere", NULL, &engine), -EINVAL);
 		assert_int_equal(test_engine_try("cpus=1000 drivers=null", NULL, &engine), -EINVAL);
 		assert_int_equal(test_engine_try("drivers=null", "192.0.2.1", &engine), -EADDRNOTAVAIL);
+		/* A store that is down. */
+		snprintf(settings, sizeof(settings), "metadata=%s://127.0.0.1:1 store_timeout_ms=500", stores[i % 3]);
+		assert_true(test_engine_try(settings, NULL, &engine) < 0);
 	}
 	assert_int_equal(test_fds(), fds);
 	assert_int_equal(test_threads(), threads);

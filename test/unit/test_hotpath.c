@@ -11,32 +11,23 @@
 
 #include <cmocka.h>
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/ptrace.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#include <linux/ptrace.h>
 
 #include <lanewise/lanewise.h>
 
 #include "common/counters.h"
 #include "common/files.h"
+#include "common/traced.h"
 
 #define ROUNDS 2000
 #define BATCH 64
-#define MARK 0x4c57 /* a prctl that does not exist */
 
 /* The engine under test, its memory and its requests. */
 struct bench {
@@ -176,92 +167,36 @@ static void test_counters_allocation_and_lock_added_are_counted(void **state)
 	assert_int_equal(atomic_load(&locks), 2);
 }
 
-/* The child: warm-up, mark, hot path, mark. extra adds one system call a round to show that it is counted. */
-static void child(const char *segment, int extra)
+struct traced {
+	const char *segment;
+	int extra; /* system calls that are added, to show that they are counted */
+};
+
+/* The child: warm-up, mark, hot path, mark. */
+static int child(void *arg)
 {
+	const struct traced *traced = arg;
 	struct bench bench;
 	int good;
 
-	if (open_bench(&bench, segment) != 0 || run(&bench, ROUNDS) != ROUNDS)
-		_exit(2);
-	prctl(MARK, 1, 0, 0, 0);
+	if (open_bench(&bench, traced->segment) != 0 || run(&bench, ROUNDS) != ROUNDS)
+		return 2;
+	traced_mark(true);
 	good = run(&bench, ROUNDS);
-	for (int i = 0; i < extra; i++)
+	for (int i = 0; i < traced->extra; i++)
 		getppid();
-	prctl(MARK, 0, 0, 0, 0);
+	traced_mark(false);
 	close_bench(&bench);
-	_exit(good == ROUNDS ? 0 : 3);
-}
-
-/* Whether the thread is the main one or a worker: the control thread is not on the hot path. */
-static int is_hot(pid_t process, pid_t thread)
-{
-	char path[64], name[32] = "";
-	FILE *file;
-
-	if (process == thread)
-		return 1;
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/comm", process, thread);
-	file = fopen(path, "r");
-	if (file == NULL)
-		return 0;
-	if (fgets(name, sizeof(name), file) == NULL)
-		name[0] = '\0';
-	fclose(file);
-	return strncmp(name, "lw-w", 4) == 0;
-}
-
-/* System calls of hot threads between the marks; -1 if the child did not end well, -2 if tracing is not allowed. */
-static int trace(const char *segment, int extra)
-{
-	pid_t process = fork();
-	int marked = 0, calls = 0, status;
-
-	assert_true(process >= 0);
-	if (process == 0) {
-		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
-			_exit(77);
-		raise(SIGSTOP);
-		child(segment, extra);
-	}
-	waitpid(process, &status, WUNTRACED);
-	if (WIFEXITED(status))
-		return -2;
-	ptrace(PTRACE_SETOPTIONS, process, NULL, PTRACE_O_TRACECLONE | PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
-	ptrace(PTRACE_SYSCALL, process, NULL, 0);
-	for (;;) {
-		pid_t thread = waitpid(-1, &status, __WALL);
-		struct ptrace_syscall_info info;
-		int signal = 0;
-
-		if (thread < 0)
-			return -1;
-		if (WIFEXITED(status) || WIFSIGNALED(status)) {
-			if (thread == process)
-				return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? calls : -1;
-			continue;
-		}
-		if (WSTOPSIG(status) == (SIGTRAP | 0x80)) {
-			if (ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof(info), &info) > 0 &&
-			    info.op == PTRACE_SYSCALL_INFO_ENTRY) {
-				if (info.entry.nr == SYS_prctl && info.entry.args[0] == MARK)
-					marked = info.entry.args[1] != 0;
-				else if (marked && info.entry.nr != SYS_sched_yield && is_hot(process, thread))
-					calls++;
-			}
-		} else if (status >> 16 == 0 && WSTOPSIG(status) != SIGSTOP && WSTOPSIG(status) != SIGTRAP) {
-			signal = WSTOPSIG(status);
-		}
-		ptrace(PTRACE_SYSCALL, thread, NULL, signal);
-	}
+	return good == ROUNDS ? 0 : 3;
 }
 
 static void check_kernel(const char *segment, int extra, int expected)
 {
+	struct traced traced = {segment, extra};
 	int calls;
 
 	skip_if_sanitized();
-	calls = trace(segment, extra);
+	calls = traced_calls(child, traced_hot, &traced);
 	if (calls == -2) {
 		print_message("skipped: this process may not trace another\n");
 		skip();

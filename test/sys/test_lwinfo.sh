@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs test_lwinfo.py.
+exec timeout 230 python3 test/sys/test_lwinfo.py
