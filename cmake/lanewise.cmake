@@ -202,6 +202,15 @@ function(lw_test_common folder)
 	endif()
 endfunction()
 
+# The shared library libgpu_standin.so that tests open in the place of GPU runtimes; nothing is linked with it.
+function(lw_standin folder)
+	lw_glob(sources ${folder}/*.c)
+	add_library(gpu_standin MODULE ${sources})
+	set_target_properties(gpu_standin PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/standin)
+	target_include_directories(gpu_standin PRIVATE ${CMAKE_SOURCE_DIR})
+	target_link_libraries(gpu_standin PRIVATE lw_flags Threads::Threads)
+endfunction()
+
 # One test: name, label, command. The test finds its build tree in LW_BUILD_DIR and the modules of test/common, and runs
 # in the source folder.
 function(lw_test name label)
@@ -335,6 +344,12 @@ function(lw_sim folder count)
 	foreach(part 1 2 3 4)
 		lw_test(schedules_${part} sim $<TARGET_FILE:sim> --count ${count})
 	endforeach()
+endfunction()
+
+# FOLDER/gpu_check.c runs on real GPUs, by FOLDER/run.sh; the test is that it runs, over the stand-in or over none.
+function(lw_gpu_check folder)
+	lw_test_program(gpu_check gpu ${folder}/gpu_check.c)
+	lw_test_scripts(gpu)
 endfunction()
 
 # Each test/bench/NAME.c is a program of its own; test/bench/run.sh runs them. The one called compat is linked with the

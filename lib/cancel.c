@@ -48,9 +48,11 @@ static void cancel_run(struct lw_worker *worker, struct lw_command *command)
 	if (cancel->batch == 0) {
 		struct lw_segment_slot *slot = lw_segment_of(engine, cancel->segment);
 
-		path = slot != NULL ? &worker->paths[slot - engine->segments] : NULL;
-		if (path != NULL && path->gen != 0)
-			lw_path_abort(worker, path, &abort);
+		for (uint32_t pair = 0; slot != NULL && pair < LW_PAIRS; pair++) {
+			path = lw_worker_path(worker, (uint32_t)(slot - engine->segments), pair);
+			if (path->gen != 0)
+				lw_path_abort(worker, path, &abort);
+		}
 	} else {
 		struct lw_batch *batch = lw_batch_of(engine, cancel->batch);
 

@@ -37,7 +37,8 @@ enum lw_poll_mode {
 	X(S, store_token, "", 0, 255, "", "bearer token for an HTTP store that asks for one; never shown")             \
 	X(T, address, "", 0, 63, "",                                                                                   \
 	  "address of this host that an engine without a name announces and listens on; empty: chosen")                \
-	X(T, drivers, "shm,rdma,tcp,nvmeof,null", 0, 255, "", "drivers that may be used, separated by commas")         \
+	X(T, drivers, "shm,nvlink,hip,musa,maca,rdma,tcp,nvmeof,null", 0, 255, "",                                     \
+	  "drivers that may be used, separated by commas")                                                             \
 	X(N, workers, "1", 1, 64, "threads", "worker threads; no effect with poll = caller")                           \
 	X(T, cpus, "", 0, 255, "", "CPUs for the workers, as 0-3,8; empty: chosen among those the process may use")    \
 	X(E, poll, "adaptive", 0, 0, "busy|adaptive|caller",                                                           \
@@ -55,6 +56,11 @@ enum lw_poll_mode {
 	  "submits that wait between one channel and one worker; a power of two")                                      \
 	X(N, max_slices, "8192", 64, 1048576, "slices", "slices under way of one worker")                              \
 	X(N, slice_bytes, "4194304", 4096, 1073741824, "bytes", "longest slice; a longer request is cut")              \
+	X(N, stage_bytes, "1048576", 65536, 67108864, "bytes",                                                         \
+	  "one bounce buffer, through which memory of a GPU moves where no driver gets at it directly")                \
+	X(N, stage_slots, "16", 2, 256, "buffers",                                                                     \
+	  "bounce buffers of one worker and vendor of GPUs, for us and as many for peers; made with the first buffer " \
+	  "of a GPU")                                                                                                  \
 	X(N, lane_bytes, "33554432", 65536, 1099511627776, "bytes",                                                    \
 	  "bytes under way on one lane; more wait where requests in the foreground overtake them")                     \
 	X(N, timeout_ms, "30000", 1, 86400000, "ms", "deadline of a request that names none")                          \
@@ -123,6 +129,20 @@ enum lw_poll_mode {
 	  "requests from this size are copied past the CPU's cache; 0: never")                                         \
 	X(B, file_direct, "on", 0, 0, "",                                                                              \
 	  "files of segments are read and written past the page cache (O_DIRECT), where their file system can")        \
+	X(T, cuda_library, "", 0, 255, "",                                                                             \
+	  "file of the CUDA runtime; empty: what the process has loaded, else what the system finds")                  \
+	X(T, hip_library, "", 0, 255, "", "file of the HIP runtime; empty: what the process has loaded")               \
+	X(T, musa_library, "", 0, 255, "", "file of the MUSA runtime; empty: what the process has loaded")             \
+	X(T, maca_library, "", 0, 255, "", "file of the MACA runtime; empty: what the process has loaded")             \
+	X(B, hip, "on", 0, 0, "", "use devices of HIP, if there are some")                                             \
+	X(B, musa, "on", 0, 0, "", "use devices of MUSA, if there are some")                                           \
+	X(B, maca, "on", 0, 0, "", "use devices of MACA, if there are some")                                           \
+	X(B, gpu_pin, "on", 0, 0, "",                                                                                  \
+	  "memory of the host that is registered in a process that uses a GPU is pinned for its copies; off: it is "   \
+	  "copied through small bounce buffers")                                                                       \
+	X(E, gpu_protocol, "none", 0, 0, "none|nvlink|nvlink_intra|hip|musa|maca",                                     \
+	  "protocol that our document names for Mooncake's engines, which import memory of GPUs then and reach "       \
+	  "nothing else of ours; none: tcp or rdma")                                                                   \
 	X(N, notify_queue, "1024", 1, 1048576, "notes", "notes received and not yet polled; more are refused")         \
 	X(E, log_level, "warning", 0, 0, "error|warning|info|debug", "least urgent lines that are logged")
 

@@ -72,8 +72,11 @@ static bool add_buffers(cJSON *json, const struct known *known)
 	cJSON *list = cJSON_AddArrayToObject(json, "buffers");
 
 	for (size_t i = 0; i < known->count; i++) {
-		cJSON *buffer = cJSON_CreateObject();
+		cJSON *buffer;
 
+		if ((known->ranges[i].access & LW_RANGE_OWN) != 0)
+			continue;
+		buffer = cJSON_CreateObject();
 		if (!cJSON_AddItemToArray(list, buffer)) {
 			cJSON_Delete(buffer);
 			return false;

@@ -16,6 +16,7 @@
 #include "lib/asym.h"
 #include "lib/error.h"
 #include "lib/event.h"
+#include "lib/gpu/runtime.h"
 #include "lib/host.h"
 #include "lib/log.h"
 #include "lib/topology.h"
@@ -325,6 +326,22 @@ static int check_drivers(const char *list)
 	return 0;
 }
 
+/* Before the drivers: whose an address is concerns all of them. What nobody asked for may be missing without a word;
+ * the drivers' notes tell it. */
+static void open_gpus(const struct lw_engine *engine)
+{
+	const char *const libraries[LW_GPU_VENDORS] = {engine->config.cuda_library, engine->config.hip_library,
+						       engine->config.musa_library, engine->config.maca_library};
+	const struct lw_gpu *gpu;
+	char why[400];
+
+	for (int i = 0; i < LW_GPU_VENDORS; i++)
+		if (lw_gpu_open((enum lw_gpu_vendor)i, libraries[i], &gpu, why, sizeof(why)) != 0 &&
+		    libraries[i][0] != '\0')
+			lw_log(LW_LOG_WARNING, "no memory of %s devices is known: %s",
+			       lw_gpu_vendor_name((enum lw_gpu_vendor)i), why);
+}
+
 static int open_drivers(struct lw_engine *engine)
 {
 	int error = check_drivers(engine->config.drivers);
@@ -387,6 +404,7 @@ static int open_tables(struct lw_engine *engine)
 	const struct lw_config *config = &engine->config;
 	uint32_t chunks = (uint32_t)(config->max_tasks / LW_CHUNK_TASKS + config->max_tasks / LW_CHUNK_TASKS / 512 + 2);
 
+	lw_places_init(&engine->places);
 	if (lw_pages_get(&engine->batch_pages, config->max_batches * sizeof(struct lw_batch), config->hugepages) != 0 ||
 	    lw_pages_get(&engine->batch_next_pages, config->max_batches * sizeof(uint32_t), false) != 0 ||
 	    lw_pages_get(&engine->task_pages, (size_t)chunks * LW_CHUNK_BYTES, config->hugepages) != 0 ||
@@ -451,6 +469,7 @@ static void close_tables(struct lw_engine *engine)
 	lw_notify_fini(engine);
 	lw_event_fini(engine);
 	lw_memory_fini(engine);
+	lw_places_fini(&engine->places);
 	lw_areas_fini(engine);
 	lw_cancel_fini(engine);
 	lw_pages_drop(&engine->batch_pages);
@@ -635,6 +654,7 @@ int lw_engine_open(const struct lw_engine_opts *given, struct lw_engine **out)
 	error = open_tables(engine);
 	if (error != 0)
 		goto tables;
+	open_gpus(engine);
 	error = open_drivers(engine);
 	if (error != 0)
 		goto drivers;

@@ -20,6 +20,7 @@
 #include "lib/clock.h"
 #include "lib/config.h"
 #include "lib/pages.h"
+#include "lib/places.h"
 #include "lib/rangemap.h"
 #include "lib/rcu.h"
 #include "lib/ring/channel.h"
@@ -61,6 +62,7 @@ struct lw_view {
 	uint64_t incarnation; /* 0: unknown */
 	bool everything;      /* any range is offered (null driver) */
 	bool of_files;        /* offsets count from the begin of the first file; nobody is behind it */
+	bool devices;         /* some of it is memory of a GPU */
 	struct lw_rangemap *ranges;
 	struct lw_addrs data; /* where lanes connect to */
 	uint32_t rails;       /* the first of data, which the peer has named to be used side by side; 0: it named none,
@@ -73,6 +75,7 @@ struct lw_view {
 struct lw_segment_slot {
 	_Atomic uint32_t gen; /* odd: open */
 	_Atomic(struct lw_view *) view;
+	_Atomic bool devices; /* as in the view; kept while it is open */
 	/* under the engine's lock */
 	uint32_t refs;
 	bool stale;      /* the peer of this incarnation is gone; a new open gets a new slot */
@@ -88,6 +91,7 @@ struct lw_segment_slot {
 struct lw_buffer_slot {
 	uint32_t gen; /* odd: registered */
 	uint32_t access;
+	uint32_t kind; /* LW_RANGE_KIND bits, as on the map */
 	uint64_t addr;
 	uint64_t length;
 	char location[64];
@@ -152,8 +156,10 @@ struct lw_engine {
 	uint32_t *buffers_free; /* stack of slots */
 	uint32_t buffers_free_count, buffers_free_room, buffers_room;
 	uint32_t live_buffers, live_segments, live_channels;
+	uint32_t own_buffers;      /* of the live ones, the engine's */
 	uint32_t revoking;         /* buffers that are */
 	uint32_t entering;         /* the same */
+	struct lw_places places;   /* under its own lock */
 	struct lw_area *areas;     /* of lw_mem_alloc, under the lock */
 	_Atomic uint64_t told[64]; /* incarnations of which a refused route was logged */
 
@@ -228,6 +234,9 @@ void lw_cancel_fini(struct lw_engine *engine);
 /* memory.c */
 void lw_memory_init(struct lw_engine *engine);
 void lw_memory_fini(struct lw_engine *engine);
+/* Enters memory of the engine's own, which drivers move from and to as from what is registered; it is not shown, and
+ * stays until the engine is closed. 0, or as lw_memory_register. */
+int lw_memory_enter_own(struct lw_engine *engine, void *addr, size_t length);
 /* Whether a buffer with a byte of [addr, end) is registered, or not let go of yet. Under the lock. */
 bool lw_memory_in_use(const struct lw_engine *engine, uint64_t addr, uint64_t end);
 /* alloc.c: memory of lw_mem_alloc, which other processes can map. */
@@ -248,6 +257,10 @@ int lw_driver_index(const struct lw_engine *engine, const char *name, size_t len
  * block as lw_driver_ops.reach says. */
 int lw_routes_find(struct lw_engine *engine, const struct lw_desc *desc, int via, struct lw_view *view);
 void lw_routes_drop(struct lw_view *view);
+/* Number n of the view's routes that lead from one kind of memory to the other (LW_PAIR): those whose driver moves that
+ * by itself, then those that get there from bounce buffers, in the place of a GPU's memory of ours (*staged). NULL:
+ * there are no more. */
+const struct lw_route *lw_route_at(const struct lw_view *view, uint32_t pair, uint32_t n, bool *staged);
 /* segment.c */
 void lw_segment_init(struct lw_engine *engine);
 void lw_segment_fini(struct lw_engine *engine);

@@ -2,6 +2,7 @@
 /* Registered memory: slots with handles, and the snapshot of ranges that workers check requests against. */
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,6 +25,7 @@ void lw_memory_init(struct lw_engine *engine)
 	engine->buffers_room = 0;
 	engine->buffers_free_count = 0;
 	engine->live_buffers = 0;
+	engine->own_buffers = 0;
 	engine->revoking = 0;
 	engine->entering = 0;
 }
@@ -106,7 +108,14 @@ static int reserve_slots(struct lw_engine *engine, size_t count)
 	return 0;
 }
 
-static uint32_t take_buffer(struct lw_engine *engine, const struct lw_memory *memory)
+/* A buffer that is being registered. */
+struct entry {
+	uint32_t slot;
+	uint32_t kind; /* as in lw_range.access */
+	char location[LW_LOCATION_TEXT];
+};
+
+static uint32_t take_buffer(struct lw_engine *engine, const struct lw_memory *memory, const struct entry *entry)
 {
 	uint32_t index = engine->buffers_free_count != 0 ? engine->buffers_free[--engine->buffers_free_count]
 							 : engine->buffers_used++;
@@ -114,14 +123,14 @@ static uint32_t take_buffer(struct lw_engine *engine, const struct lw_memory *me
 
 	slot->gen++;
 	slot->access = memory->access;
+	slot->kind = entry->kind;
 	slot->addr = (uint64_t)(uintptr_t)memory->addr;
 	slot->length = memory->length;
 	slot->entering = false;
 	slot->revoking = false;
 	slot->late = false;
 	memset(slot->location, 0, sizeof(slot->location));
-	if (memory->location != NULL)
-		memcpy(slot->location, memory->location, strnlen(memory->location, sizeof(slot->location) - 1));
+	memcpy(slot->location, entry->location, strnlen(entry->location, sizeof(slot->location) - 1));
 	engine->live_buffers++;
 	return index;
 }
@@ -139,8 +148,10 @@ static void give_buffer(struct lw_engine *engine, uint32_t index)
 static int change_map(struct lw_engine *engine, uint32_t index, bool add)
 {
 	const struct lw_buffer_slot *slot = &engine->buffers[index];
-	struct lw_range range = {
-		.addr = slot->addr, .end = slot->addr + slot->length, .access = slot->access, .tag = index};
+	struct lw_range range = {.addr = slot->addr,
+				 .end = slot->addr + slot->length,
+				 .access = slot->access | slot->kind,
+				 .tag = index};
 	struct lw_rangemap *map = atomic_load_explicit(&engine->memory, memory_order_relaxed), *next;
 	struct replaced replaced = {.count = 0};
 	int error;
@@ -215,13 +226,20 @@ static int check_overlaps(struct lw_engine *engine, const struct lw_memory *list
 	return error;
 }
 
+/* Whether a driver has to do with memory of this kind. */
+static bool is_for(const struct lw_engine *engine, size_t driver, uint32_t kind)
+{
+	return engine->driver_on[driver] &&
+	       lw_driver_knows(lw_drivers[driver], (kind & LW_RANGE_DEVICE) != 0 ? LW_MEM_DEVICE : LW_MEM_HOST);
+}
+
 /* Tells the drivers that peers may reach the buffer, or may not any more. Under the lock. */
 static void offer(struct lw_engine *engine, uint32_t index)
 {
 	const struct lw_buffer_slot *slot = &engine->buffers[index];
 
 	for (size_t i = 0; i < lw_drivers_count; i++)
-		if (engine->driver_on[i] && lw_drivers[i]->offer != NULL && slot->access != LW_ACCESS_LOCAL)
+		if (is_for(engine, i, slot->kind) && lw_drivers[i]->offer != NULL && slot->access != LW_ACCESS_LOCAL)
 			lw_drivers[i]->offer(engine->driver_context[i], index, slot);
 }
 
@@ -254,13 +272,14 @@ static void detach(struct lw_engine *engine, uint32_t index)
 }
 
 /* Tells the drivers of a buffer that is to be registered. Not under the lock: it may take its time. */
-static int attach(struct lw_engine *engine, uint32_t index, const struct lw_memory *memory, size_t number)
+static int attach(struct lw_engine *engine, uint32_t index, const struct lw_memory *memory, uint32_t kind,
+		  size_t number)
 {
 	char why[200] = "";
 	int error;
 
 	for (size_t i = 0; i < lw_drivers_count; i++) {
-		if (!engine->driver_on[i] || lw_drivers[i]->attach == NULL)
+		if (lw_drivers[i]->attach == NULL || !is_for(engine, i, kind))
 			continue;
 		error = lw_drivers[i]->attach(engine->driver_context[i], index, memory, why, sizeof(why));
 		if (error != 0) {
@@ -273,93 +292,114 @@ static int attach(struct lw_engine *engine, uint32_t index, const struct lw_memo
 }
 
 /* Slots for the list, whose ranges are taken from now on though nobody can see them. Under the lock. */
-static int begin_entering(struct lw_engine *engine, const struct lw_memory *list, size_t count, uint32_t *slots)
+static int begin_entering(struct lw_engine *engine, const struct lw_memory *list, size_t count, struct entry *entries)
 {
 	int error = reserve_slots(engine, count);
 
 	if (error == 0)
 		error = check_overlaps(engine, list, count);
 	for (size_t i = 0; i < count && error == 0; i++) {
-		slots[i] = take_buffer(engine, &list[i]);
-		engine->buffers[slots[i]].entering = true;
+		entries[i].slot = take_buffer(engine, &list[i], &entries[i]);
+		engine->buffers[entries[i].slot].entering = true;
 		engine->entering++;
 	}
 	return error;
 }
 
 /* Puts the slots on the map, all or none. Under the lock. */
-static int end_entering(struct lw_engine *engine, const struct lw_memory *list, size_t count, const uint32_t *slots)
+static int end_entering(struct lw_engine *engine, const struct lw_memory *list, size_t count,
+			const struct entry *entries)
 {
 	size_t done = 0;
 	int error = 0;
 
 	for (; error == 0 && done < count; done++) {
-		error = change_map(engine, slots[done], true);
+		error = change_map(engine, entries[done].slot, true);
 		if (error != 0) {
 			lw_fail(error, "buffer %zu: %zu bytes at %p could not be entered: out of memory", done,
 				list[done].length, list[done].addr);
 			break;
 		}
-		engine->buffers[slots[done]].entering = false;
+		engine->buffers[entries[done].slot].entering = false;
 		engine->entering--;
 	}
 	/* Removing what was just added can only run out of memory; then the buffer stays, unoffered to nobody's harm.
 	 */
 	while (error != 0 && done > 0) {
-		if (change_map(engine, slots[--done], false) != 0)
+		if (change_map(engine, entries[--done].slot, false) != 0)
 			continue;
-		engine->buffers[slots[done]].entering = true;
+		engine->buffers[entries[done].slot].entering = true;
 		engine->entering++;
 	}
 	return error;
 }
 
 /* Gives back the slots that are not on the map. Under the lock. */
-static void drop_entering(struct lw_engine *engine, size_t count, const uint32_t *slots)
+static void drop_entering(struct lw_engine *engine, size_t count, const struct entry *entries)
 {
 	for (size_t i = 0; i < count; i++) {
-		if (!engine->buffers[slots[i]].entering)
+		if (!engine->buffers[entries[i].slot].entering)
 			continue;
 		engine->entering--;
-		give_buffer(engine, slots[i]);
+		give_buffer(engine, entries[i].slot);
 	}
 }
 
-/* Enters the buffers, all or none. */
-static int enter_buffers(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
+/* What kinds of memory the buffers are. Not under the lock: bounce buffers may have to be made. */
+static int find_kinds(struct lw_engine *engine, const struct lw_memory *list, size_t count, struct entry *entries)
 {
-	uint32_t *slots = malloc(count * sizeof(*slots));
-	size_t attached = 0;
-	int error;
+	int error = 0;
 
-	if (slots == NULL)
+	for (size_t i = 0; i < count && error == 0; i++) {
+		error = lw_place_of(engine, &list[i], i, &entries[i].kind, entries[i].location);
+		if (list[i].location != NULL && (entries[i].location[0] == '\0' || strcmp(list[i].location, "*") != 0))
+			snprintf(entries[i].location, sizeof(entries[i].location), "%s", list[i].location);
+	}
+	return error;
+}
+
+/* Enters the buffers, all or none. kind: what is known of all of them. */
+static int enter_buffers(struct lw_engine *engine, const struct lw_memory *list, size_t count, uint32_t kind,
+			 lw_buffer_t *ids)
+{
+	struct entry *entries = calloc(count, sizeof(*entries));
+	size_t attached = 0;
+	int error = 0;
+
+	if (entries == NULL)
 		return lw_fail(-ENOMEM, "no memory for the list of buffers");
+	if (kind == 0)
+		error = find_kinds(engine, list, count, entries);
+	for (size_t i = 0; kind != 0 && i < count; i++)
+		entries[i].kind = kind;
+	if (error != 0)
+		goto out;
 	pthread_mutex_lock(&engine->lock);
-	error = begin_entering(engine, list, count, slots);
+	error = begin_entering(engine, list, count, entries);
 	pthread_mutex_unlock(&engine->lock);
 	if (error != 0)
 		goto out;
 	while (error == 0 && attached < count) {
-		error = attach(engine, slots[attached], &list[attached], attached);
+		error = attach(engine, entries[attached].slot, &list[attached], entries[attached].kind, attached);
 		attached += error == 0;
 	}
 	pthread_mutex_lock(&engine->lock);
 	if (error == 0)
-		error = end_entering(engine, list, count, slots);
+		error = end_entering(engine, list, count, entries);
 	for (size_t i = 0; error == 0 && i < count; i++) {
-		ids[i] = lw_handle(engine->buffers[slots[i]].gen, engine->tag, slots[i]);
-		offer(engine, slots[i]);
+		ids[i] = lw_handle(engine->buffers[entries[i].slot].gen, engine->tag, entries[i].slot);
+		offer(engine, entries[i].slot);
 	}
 	pthread_mutex_unlock(&engine->lock);
 	if (error == 0)
 		goto out;
 	while (attached > 0)
-		detach(engine, slots[--attached]);
+		detach(engine, entries[--attached].slot);
 	pthread_mutex_lock(&engine->lock);
-	drop_entering(engine, count, slots);
+	drop_entering(engine, count, entries);
 	pthread_mutex_unlock(&engine->lock);
 out:
-	free(slots);
+	free(entries);
 	return error;
 }
 
@@ -405,6 +445,8 @@ static void revoke(struct lw_worker *worker, void *arg)
 		for (size_t k = 0; k < lw_drivers_count; k++)
 			if (worker->driver_context[k] != NULL && lw_drivers[k]->revoke != NULL)
 				lw_drivers[k]->revoke(worker->driver_context[k], abort.addr, abort.end);
+		if (lw_bounces_hold(&worker->bounces, abort.addr, abort.end))
+			atomic_store(&revocation->held, true);
 	}
 }
 
@@ -547,6 +589,20 @@ static int announce(struct lw_engine *engine, const lw_buffer_t *ids, size_t cou
 	return lw_fail(error, "%zu buffers could not be announced in the metadata store: %s", count, why);
 }
 
+int lw_memory_enter_own(struct lw_engine *engine, void *addr, size_t length)
+{
+	struct lw_memory memory = {.addr = addr, .length = length, .access = LW_ACCESS_LOCAL};
+	lw_buffer_t id;
+	int error = enter_buffers(engine, &memory, 1, LW_RANGE_OWN, &id);
+
+	if (error != 0)
+		return error;
+	pthread_mutex_lock(&engine->lock);
+	engine->own_buffers++;
+	pthread_mutex_unlock(&engine->lock);
+	return 0;
+}
+
 int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids)
 {
 	lw_buffer_t *entered;
@@ -563,7 +619,7 @@ int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, s
 	if (error != 0)
 		return error;
 	entered = malloc(count * sizeof(*entered));
-	error = entered != NULL ? enter_buffers(engine, list, count, entered)
+	error = entered != NULL ? enter_buffers(engine, list, count, 0, entered)
 				: lw_fail(-ENOMEM, "no memory for the list of buffers");
 	if (error == 0 && engine->directory != NULL && is_offered(list, count))
 		error = announce(engine, entered, count);

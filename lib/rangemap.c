@@ -247,7 +247,8 @@ bool lw_rangemap_covers(const struct lw_rangemap *map, uint64_t addr, uint64_t l
 		uint64_t seam = range->end;
 
 		range = lw_rangemap_find(map, seam);
-		if (range == NULL || (range->access & access) != access)
+		if (range == NULL || (range->access & access) != access ||
+		    ((range->access ^ (*first)->access) & LW_RANGE_KIND) != 0)
 			return false;
 	}
 	return true;

@@ -12,10 +12,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What lw_range.access tells beside enum lw_access: which kind of memory it is. A request stays inside one kind. */
+#define LW_RANGE_DEVICE (UINT32_C(1) << 31) /* of a GPU: the CPU must not touch it */
+#define LW_RANGE_OWN (UINT32_C(1) << 30)    /* the engine's bounce buffers, which drivers know as other memory */
+#define LW_RANGE_PLACE_SHIFT 24             /* our own of a GPU: which one's, see lib/places.h */
+#define LW_RANGE_PLACES 64u
+#define LW_RANGE_KIND (UINT32_MAX << LW_RANGE_PLACE_SHIFT)
+
+static inline uint32_t lw_range_place(uint32_t access)
+{
+	return access >> LW_RANGE_PLACE_SHIFT & (LW_RANGE_PLACES - 1);
+}
+
 struct lw_range {
 	uint64_t addr;
 	uint64_t end;    /* one past the last byte */
-	uint32_t access; /* enum lw_access */
+	uint32_t access; /* enum lw_access, and the kind */
 	uint32_t tag;    /* the owner's */
 };
 
@@ -43,8 +55,8 @@ size_t lw_rangemap_count(const struct lw_rangemap *map);
 /* Readers. The range that contains addr, or NULL. */
 const struct lw_range *lw_rangemap_find(const struct lw_rangemap *map, uint64_t addr);
 
-/* Whether every byte of [addr, addr + length) lies in ranges that have all bits of access, without a gap. length > 0,
- * no wrap-around (false if it wraps). *first receives the range of the first byte if the answer is true. */
+/* Whether every byte of [addr, addr + length) lies in ranges of one kind that have all bits of access, without a gap.
+ * length > 0, no wrap-around (false if it wraps). *first receives the range of the first byte if the answer is true. */
 bool lw_rangemap_covers(const struct lw_rangemap *map, uint64_t addr, uint64_t length, uint32_t access,
 			const struct lw_range **first);
 

@@ -55,11 +55,15 @@ static void told(struct lw_ctrl_job *job)
 static void tell_run(struct lw_worker *worker, struct lw_command *command)
 {
 	struct lw_refresh *refresh = ((struct tell_command *)(void *)command)->refresh;
-	struct lw_path *path = &worker->paths[refresh->slot - refresh->engine->segments];
+	uint32_t segment = (uint32_t)(refresh->slot - refresh->engine->segments);
 
-	if (path->gen == refresh->gen)
-		lw_path_refreshed(worker, path, atomic_load_explicit(&refresh->begun, memory_order_relaxed),
-				  refresh->restarted);
+	for (uint32_t pair = 0; pair < LW_PAIRS; pair++) {
+		struct lw_path *path = lw_worker_path(worker, segment, pair);
+
+		if (path->gen == refresh->gen)
+			lw_path_refreshed(worker, path, atomic_load_explicit(&refresh->begun, memory_order_relaxed),
+					  refresh->restarted);
+	}
 	if (atomic_fetch_sub_explicit(&refresh->telling, 1, memory_order_acq_rel) == 1)
 		lw_ctrl_post(refresh->engine->ctrl, &refresh->told_job);
 }

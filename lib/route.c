@@ -28,6 +28,26 @@ void lw_routes_drop(struct lw_view *view)
 	}
 }
 
+static bool stages(const struct lw_driver_ops *ops, uint32_t pair)
+{
+	return (pair & 1) == LW_MEM_DEVICE && !lw_driver_moves(ops, pair) &&
+	       lw_driver_moves(ops, LW_PAIR(LW_MEM_HOST, pair >> 1));
+}
+
+const struct lw_route *lw_route_at(const struct lw_view *view, uint32_t pair, uint32_t n, bool *staged)
+{
+	for (int turn = 0; turn < 2; turn++) {
+		*staged = turn != 0;
+		for (uint32_t i = 0; i < view->route_count; i++) {
+			const struct lw_driver_ops *ops = lw_drivers[view->routes[i].driver];
+
+			if ((*staged ? stages(ops, pair) : lw_driver_moves(ops, pair)) && n-- == 0)
+				return &view->routes[i];
+		}
+	}
+	return NULL;
+}
+
 /* Once a peer is enough, however often it is opened. */
 static bool was_told(struct lw_engine *engine, uint64_t incarnation)
 {

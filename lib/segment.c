@@ -38,21 +38,28 @@ static void free_view(void *memory)
 	free(view);
 }
 
-/* The view of our own segment: copies by the worker, else our own data port. NULL: no driver reaches ourselves, or no
- * memory; then transfers to LW_SEGMENT_LOCAL end with a reason. */
+/* The view of our own segment: drivers that copy, shm before the others; then our own data port. NULL: no driver
+ * reaches ourselves, or no memory; then transfers to LW_SEGMENT_LOCAL end with a reason. */
 static struct lw_view *own_view(struct lw_engine *engine)
 {
 	struct lw_view *view = calloc(1, sizeof(*view));
 	int shm = lw_driver_index(engine, "shm", 3), tcp = lw_driver_index(engine, "tcp", 3);
 	struct lw_desc desc = {0};
 
-	if (view == NULL || (shm < 0 && tcp < 0)) {
+	if (view == NULL)
+		return NULL;
+	if (shm >= 0)
+		view->routes[view->route_count++].driver = (uint32_t)shm;
+	for (size_t i = 0; i < lw_drivers_count; i++)
+		if (engine->driver_on[i] && lw_drivers[i]->own)
+			view->routes[view->route_count++].driver = (uint32_t)i;
+	if (tcp >= 0)
+		view->routes[view->route_count++].driver = (uint32_t)tcp;
+	if (view->route_count == 0) {
 		free(view);
 		return NULL;
 	}
-	view->routes[0].driver = (uint32_t)(shm >= 0 ? shm : tcp);
-	view->route_count = 1;
-	if (shm >= 0)
+	if (tcp < 0)
 		return view;
 	view->tcp_version = 2;
 	view->incarnation = engine->incarnation;
@@ -148,7 +155,8 @@ static int describe_range(struct lw_engine *engine, const struct lw_range *range
 		buffer = &desc->buffers[desc->buffer_count++];
 		*buffer = (struct lw_desc_buffer){.addr = addr,
 						  .length = range->end - addr,
-						  .access = range->access,
+						  .access = range->access & LW_ACCESS_REMOTE,
+						  .device = (range->access & LW_RANGE_DEVICE) != 0,
 						  .grant = lw_desc_grant(engine->buffers[range->tag].gen, range->tag)};
 		memcpy(buffer->name, engine->name, strnlen(engine->name, sizeof(buffer->name) - 1));
 		for (size_t i = 0; i < lw_drivers_count && error == 0; i++)
@@ -177,7 +185,7 @@ int lw_segment_document(struct lw_engine *engine, char **json, size_t *size)
 		error = 0;
 	}
 	for (size_t i = 0; i < count && error == 0; i++)
-		if (ranges[i].access != LW_ACCESS_LOCAL)
+		if ((ranges[i].access & LW_ACCESS_REMOTE) != LW_ACCESS_LOCAL)
 			error = describe_range(engine, &ranges[i], &desc, &room);
 	pthread_mutex_unlock(&engine->lock);
 	if (error == 0)
@@ -185,6 +193,7 @@ int lw_segment_document(struct lw_engine *engine, char **json, size_t *size)
 	free(ranges);
 	free(desc.buffers);
 	lw_desc_drop_rdma(&desc.rdma);
+	lw_desc_drop_gpus(&desc);
 	return error;
 }
 
@@ -228,7 +237,8 @@ static size_t offered(const struct lw_desc *desc, struct lw_range *ranges)
 	for (size_t i = 0; i < desc->buffer_count; i++)
 		ranges[i] = (struct lw_range){.addr = desc->buffers[i].addr,
 					      .end = desc->buffers[i].addr + desc->buffers[i].length,
-					      .access = desc->buffers[i].access,
+					      .access = desc->buffers[i].access |
+							(desc->buffers[i].device ? LW_RANGE_DEVICE : 0),
 					      .tag = (uint32_t)i};
 	/* Can't wrap: there are few, and each is shorter than 2^53. */
 	for (size_t i = 0; i < desc->file_count; at += desc->files[i++].length)
@@ -260,6 +270,8 @@ int lw_segment_view(struct lw_engine *engine, const struct lw_desc *desc, const 
 		goto fail;
 	}
 	view->of_files = desc->file_count != 0;
+	for (size_t i = 0; i < desc->buffer_count; i++)
+		view->devices |= desc->buffers[i].device;
 	view->tcp_options = desc->tcp_options;
 	view->incarnation = desc->incarnation;
 	view->tcp_version = desc->tcp_version;
@@ -317,6 +329,8 @@ static bool renew(struct lw_engine *engine, struct lw_segment_slot *slot, struct
 		slot->stale = true;
 		return false;
 	}
+	if (view->devices)
+		atomic_store_explicit(&slot->devices, true, memory_order_release); /* looked at before the view is */
 	atomic_store_explicit(&slot->view, view, memory_order_release);
 	lw_rcu_retire(&engine->rcu, old, free_view);
 	return true;
@@ -379,6 +393,7 @@ static int enter(struct lw_engine *engine, const char *name, int via, const stru
 	slot->via = via;
 	slot->rpc = *rpc;
 	snprintf(slot->name, sizeof(slot->name), "%s", name);
+	atomic_store_explicit(&slot->devices, view->devices, memory_order_relaxed);
 	atomic_store_explicit(&slot->view, view, memory_order_release);
 	gen = atomic_fetch_add_explicit(&slot->gen, 1, memory_order_release) + 1;
 	engine->live_segments++;
@@ -533,8 +548,7 @@ static void leave_run(struct lw_worker *worker, struct lw_command *command)
 	struct lw_segment_leave *leave = ((struct leave_command *)(void *)command)->leave;
 	struct lw_segment_slot *slot = leave->slot;
 
-	if (!lw_path_reset(worker, &worker->paths[slot - worker->engine->segments], LW_REASON_SEGMENT_CLOSED,
-			   LW_RESET_GENTLY)) {
+	if (!lw_paths_reset(worker, (uint32_t)(slot - worker->engine->segments), LW_REASON_SEGMENT_CLOSED)) {
 		lw_worker_later(worker, command);
 		return;
 	}
@@ -582,7 +596,7 @@ int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_
 	struct lw_segment_slot *slot;
 	struct lw_range *ranges = NULL;
 	struct lw_view *view;
-	size_t count = 0;
+	size_t count = 0, total;
 	int error;
 
 	if (out == NULL && max != 0)
@@ -598,16 +612,22 @@ int lw_segment_ranges(struct lw_engine *engine, lw_segment_t segment, struct lw_
 	}
 	view = atomic_load(&slot->view);
 	map = segment == LW_SEGMENT_LOCAL ? atomic_load(&engine->memory) : view != NULL ? view->ranges : NULL;
-	max = max < lw_rangemap_count(map) ? max : lw_rangemap_count(map);
-	ranges = malloc((max + 1) * sizeof(*ranges));
+	total = lw_rangemap_count(map);
+	ranges = malloc((total + 1) * sizeof(*ranges));
 	if (ranges == NULL) {
 		error = lw_fail(-ENOMEM, "no memory for the list of ranges");
 		goto out;
 	}
-	count = lw_rangemap_list(map, ranges, max);
-	for (size_t i = 0; out != NULL && i < max; i++)
-		out[i] = (struct lw_segment_range){
-			.addr = ranges[i].addr, .length = ranges[i].end - ranges[i].addr, .access = ranges[i].access};
+	lw_rangemap_list(map, ranges, total);
+	for (size_t i = 0; i < total; i++) {
+		if ((ranges[i].access & LW_RANGE_OWN) != 0)
+			continue;
+		if (count < max)
+			out[count] = (struct lw_segment_range){.addr = ranges[i].addr,
+							       .length = ranges[i].end - ranges[i].addr,
+							       .access = ranges[i].access & LW_ACCESS_REMOTE};
+		count++;
+	}
 out:
 	pthread_mutex_unlock(&engine->lock);
 	free(ranges);

@@ -95,6 +95,8 @@ int lw_stats_engine(struct lw_engine *engine, struct lw_engine_stats *out)
 		stats.failed += atomic_load_explicit(&worker->failed, memory_order_relaxed);
 		stats.bytes += atomic_load_explicit(&worker->bytes, memory_order_relaxed);
 		stats.served_bytes += atomic_load_explicit(&worker->served_bytes, memory_order_relaxed);
+		stats.staged_bytes += atomic_load_explicit(&worker->bounces.bytes, memory_order_relaxed);
+		stats.copy_errors += atomic_load_explicit(&worker->bounces.errors, memory_order_relaxed);
 		stats.worker_sleeps += atomic_load_explicit(&worker->sleeps, memory_order_relaxed);
 		if (atomic_load_explicit(&worker->running, memory_order_acquire) != 0 &&
 		    clock_gettime(worker->cpu_clock, &cpu) == 0)
@@ -102,7 +104,7 @@ int lw_stats_engine(struct lw_engine *engine, struct lw_engine_stats *out)
 	}
 	stats.live_batches = atomic_load_explicit(&engine->live_batches, memory_order_relaxed);
 	pthread_mutex_lock(&engine->lock);
-	stats.live_buffers = engine->live_buffers;
+	stats.live_buffers = engine->live_buffers - engine->own_buffers;
 	stats.live_segments = engine->live_segments;
 	stats.live_channels = engine->live_channels;
 	pthread_mutex_unlock(&engine->lock);

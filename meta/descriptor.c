@@ -89,7 +89,9 @@ void lw_desc_put_string(FILE *to, const char *text, size_t length)
 
 static void put_buffers(FILE *to, const struct lw_desc *desc, const char *protocol, size_t protocol_length)
 {
-	size_t i;
+	size_t i, kept_length;
+	const char *kept = chosen_protocol(desc->protocol, &kept_length);
+	int gpu = lw_desc_gpu_of(kept, kept_length);
 
 	for (i = 0; i < desc->buffer_count; i++) {
 		const struct lw_desc_buffer *buffer = &desc->buffers[i];
@@ -106,8 +108,18 @@ static void put_buffers(FILE *to, const struct lw_desc *desc, const char *protoc
 		}
 		if (desc->rdma.device_count != 0)
 			lw_desc_put_keys(to, desc, buffer, "rkey");
+		if (gpu >= 0)
+			lw_desc_put_handle(to, &desc->gpu[gpu], buffer);
 		putc('}', to);
 	}
+	lw_desc_put_announced(to, desc);
+}
+
+/* In a list of one number a buffer: those of the entries behind them. */
+static void put_rest(FILE *to, const struct lw_desc *desc, uint32_t number)
+{
+	for (size_t i = 0; i < lw_desc_announced(desc); i++)
+		fprintf(to, "%s%" PRIu32, i == 0 && desc->buffer_count == 0 ? "" : ",", number);
 }
 
 static void put_shm(FILE *to, const struct lw_desc *desc, const char *comma)
@@ -118,6 +130,7 @@ static void put_shm(FILE *to, const struct lw_desc *desc, const char *comma)
 	fprintf(to, "%s\"shm\":{\"changes\":%" PRIu64 ",\"fd\":%" PRId32 ",\"grants\":[", comma, shm->changes, shm->fd);
 	for (i = 0; i < desc->buffer_count; i++)
 		fprintf(to, "%s%" PRIu64, i == 0 ? "" : ",", desc->buffers[i].grant);
+	put_rest(to, desc, 0);
 	fputs("],\"host\":", to);
 	lw_desc_put_string(to, shm->host, strlen(shm->host));
 	fputs(",\"nonce\":", to);
@@ -139,20 +152,25 @@ static void put_data(FILE *to, const struct lw_desc *desc, const char *comma)
 
 static void put_ours(FILE *to, const struct lw_desc *desc)
 {
-	bool restricted = false;
+	bool restricted = false, devices = false, gpus = false;
 	const char *comma = "";
 	size_t i;
 
-	for (i = 0; i < desc->buffer_count; i++)
+	for (i = 0; i < desc->buffer_count; i++) {
 		restricted |= desc->buffers[i].access != LW_ACCESS_REMOTE;
-	if (!restricted && desc->incarnation == 0 && desc->tcp_options == 0 && desc->shm.pid == 0 &&
-	    desc->data.count == 0)
+		devices |= desc->buffers[i].device;
+	}
+	for (i = 0; i < LW_DESC_GPUS; i++)
+		gpus |= desc->gpu[i].pid != 0;
+	if (!restricted && !devices && !gpus && desc->incarnation == 0 && desc->tcp_options == 0 &&
+	    desc->shm.pid == 0 && desc->data.count == 0)
 		return;
 	fputs("\"lw\":{", to);
 	if (restricted) {
 		fputs("\"access\":[", to);
 		for (i = 0; i < desc->buffer_count; i++)
 			fprintf(to, "%s%" PRIu32, i == 0 ? "" : ",", desc->buffers[i].access);
+		put_rest(to, desc, LW_ACCESS_LOCAL);
 		putc(']', to);
 		comma = ",";
 	}
@@ -168,10 +186,22 @@ static void put_ours(FILE *to, const struct lw_desc *desc)
 		put_data(to, desc, comma);
 		comma = ",";
 	}
+	if (devices) {
+		fprintf(to, "%s\"device\":[", comma);
+		for (i = 0; i < desc->buffer_count; i++)
+			fprintf(to, "%s%d", i == 0 ? "" : ",", desc->buffers[i].device);
+		put_rest(to, desc, 1);
+		putc(']', to);
+		comma = ",";
+	}
+	comma = lw_desc_put_gpu(to, desc, 1, comma);
 	if (desc->incarnation != 0) {
 		fprintf(to, "%s\"incarnation\":\"%016" PRIx64 "\"", comma, desc->incarnation);
 		comma = ",";
 	}
+	comma = lw_desc_put_gpu(to, desc, 3, comma);
+	comma = lw_desc_put_gpu(to, desc, 2, comma);
+	comma = lw_desc_put_gpu(to, desc, 0, comma);
 	if (desc->shm.pid != 0)
 		put_shm(to, desc, comma);
 	fputs("},", to);
@@ -377,7 +407,7 @@ int lw_desc_read_access(const cJSON **access, size_t at, uint32_t *out, const st
 	return 0;
 }
 
-static bool is_kept(const cJSON *item, const char *protocol, size_t length)
+bool lw_desc_is_kept(const cJSON *item, const char *protocol, size_t length)
 {
 	const cJSON *own = lw_json_field(item, "protocol");
 
@@ -430,13 +460,45 @@ static int read_grant(const cJSON **grant, size_t at, uint64_t *out, const struc
 	return 0;
 }
 
+/* What lw.device has for one buffer. *device is the element, or NULL if there is no list. */
+static int read_device(const cJSON **device, size_t at, bool *out, const struct lw_why *why)
+{
+	uint64_t number = 0;
+
+	if (*device != NULL && !lw_json_integer(*device, 0, 1, &number))
+		return lw_bad(why, "lw.device[%zu] is neither 0 nor 1", at);
+	if (*device != NULL)
+		*device = (*device)->next;
+	*out = number != 0;
+	return 0;
+}
+
+/* The numbers of slots that some driver needs: they are the same for each. */
+static const cJSON *grants_of(const cJSON *ours)
+{
+	const cJSON *grants = lw_json_field(lw_json_field(ours, "shm"), "grants");
+
+	for (int i = 0; grants == NULL && i < LW_DESC_GPUS; i++)
+		grants = lw_json_field(lw_json_field(ours, lw_desc_gpu_names[i]), "grants");
+	return grants;
+}
+
+/* Of a protocol of GPUs some entries are handles of allocations. With ours beside them our own lists tell more of
+ * those; of others' they are all that is offered. */
+static bool is_range(const cJSON *item, const cJSON *ours, int gpu)
+{
+	if (gpu < 0)
+		return true;
+	return lw_desc_has_handle(item) != (lw_json_field(ours, lw_desc_gpu_names[gpu]) != NULL);
+}
+
 static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *desc, const struct lw_why *why)
 {
 	const cJSON *list = lw_json_field(root, "buffers"), *access = lw_json_field(ours, "access"), *item;
-	const cJSON *grant = lw_json_field(lw_json_field(ours, "shm"), "grants");
+	const cJSON *grant = grants_of(ours), *device = lw_json_field(ours, "device");
 	size_t count = 0, at = 0, protocol_length;
 	const char *protocol = chosen_protocol(desc->protocol, &protocol_length);
-	int ret;
+	int ret, gpu = lw_desc_gpu_of(protocol, protocol_length);
 
 	if (!cJSON_IsArray(list))
 		return lw_bad(why, "buffers is %s", list == NULL ? "missing" : "not a list");
@@ -448,7 +510,12 @@ static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *de
 			return lw_bad(why, "lw.access is not a list of %zu numbers, one a buffer", count);
 		access = access->child;
 	}
-	if (desc->shm.pid != 0) {
+	if (device != NULL) {
+		if (!cJSON_IsArray(device) || (size_t)cJSON_GetArraySize(device) != count)
+			return lw_bad(why, "lw.device is not a list of %zu numbers, one a buffer", count);
+		device = device->child;
+	}
+	if (desc->shm.pid != 0 || grant != NULL) {
 		if (!cJSON_IsArray(grant) || (size_t)cJSON_GetArraySize(grant) != count)
 			return lw_bad(why, "lw.shm.grants is not a list of %zu numbers, one a buffer", count);
 		grant = grant->child;
@@ -468,8 +535,10 @@ static int read_buffers(const cJSON *root, const cJSON *ours, struct lw_desc *de
 		ret = lw_desc_read_access(&access, at, &buffer->access, why);
 		buffer->grant = 0;
 		if (ret == 0)
+			ret = read_device(&device, at, &buffer->device, why);
+		if (ret == 0)
 			ret = read_grant(&grant, at, &buffer->grant, why);
-		if (ret == 0 && is_kept(item, protocol, protocol_length)) {
+		if (ret == 0 && lw_desc_is_kept(item, protocol, protocol_length) && is_range(item, ours, gpu)) {
 			ret = read_buffer(item, at, buffer, why);
 			desc->buffer_count++;
 		}
@@ -550,6 +619,8 @@ static int read_document(const cJSON *root, struct lw_desc *desc, const struct l
 	if (ret == 0)
 		ret = check_overlap(desc, why);
 	if (ret == 0)
+		ret = lw_desc_read_gpus(root, ours, desc, why);
+	if (ret == 0)
 		ret = lw_desc_read_rdma(root, desc);
 	return ret;
 }
@@ -580,6 +651,7 @@ void lw_desc_free(struct lw_desc *desc)
 	if (desc == NULL)
 		return;
 	lw_desc_drop_rdma(&desc->rdma);
+	lw_desc_drop_gpus(desc);
 	free(desc->buffers);
 	lw_desc_free_files(desc->files, desc->file_count);
 	free(desc);

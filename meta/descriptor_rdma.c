@@ -221,9 +221,9 @@ int lw_desc_read_rdma(const cJSON *root, struct lw_desc *desc)
 	if (ret == 0 && cJSON_IsObject(matrix) && lw_matrix_read(matrix, &rdma->matrix, NULL, 0) == -ENOMEM)
 		ret = -ENOMEM;
 
-	/* Without keys a buffer is the peer's local side alone. */
+	/* Without keys a buffer is the peer's local side alone; or a GPU's memory, to which there are other ways. */
 	for (size_t i = 0; i < desc->buffer_count && ret == 0 && strcmp(desc->protocol, "rdma") == 0; i++)
-		if (desc->buffers[i].key == 0)
+		if (desc->buffers[i].key == 0 && !desc->buffers[i].device)
 			desc->buffers[i].access = LW_ACCESS_LOCAL;
 	if (ret == -EPROTO) {
 		char said[sizeof(rdma->why)];

@@ -59,6 +59,7 @@ static bool null_unpost(struct lw_lane *lane, struct lw_slice *slice)
 const struct lw_driver_ops lw_null_ops = {
 	.size = sizeof(struct lw_driver_ops),
 	.name = "null",
+	.moves = UINT32_C(0xf),
 	.credits = 1024,
 	.open = null_open,
 	.close = null_close,

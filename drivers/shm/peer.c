@@ -3,98 +3,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "lib/engine.h"
+#include "lib/neighbour.h"
 
 bool shm_peers_outside;
-
-static int read_link(const char *path, char *text, size_t size)
-{
-	ssize_t got = readlink(path, text, size - 1);
-
-	if (got <= 0)
-		return got < 0 ? -errno : -EIO;
-	text[got] = '\0';
-	return 0;
-}
-
-int shm_host(char *text, size_t size)
-{
-	char boot[40] = "", pid[32], time[32] = "";
-	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC), error;
-	ssize_t got;
-
-	if (fd < 0)
-		return -errno;
-	got = read(fd, boot, sizeof(boot) - 1);
-	close(fd);
-	if (got <= 0)
-		return -EIO;
-	boot[strcspn(boot, "\n")] = '\0';
-	error = read_link("/proc/self/ns/pid", pid, sizeof(pid));
-	if (error != 0)
-		return error;
-	(void)read_link("/proc/self/ns/time", time, sizeof(time)); /* older kernels have none */
-	snprintf(text, size, "%s %s %s", boot, pid, time);
-	return 0;
-}
-
-/* Memory of the peer's by its descriptor number. First without opening it in earnest: it could be anything, and opening
- * some devices has effects. */
-static int open_memory(pid_t pid, int32_t fd)
-{
-	char path[64];
-	struct statfs system;
-	struct stat stat;
-	int found, opened;
-
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, (int)fd);
-	found = open(path, O_PATH | O_CLOEXEC);
-	if (found < 0)
-		return -errno;
-	if (fstat(found, &stat) != 0 || !S_ISREG(stat.st_mode) || fstatfs(found, &system) != 0 ||
-	    (system.f_type != TMPFS_MAGIC && system.f_type != HUGETLBFS_MAGIC)) {
-		close(found);
-		return -EPROTO;
-	}
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", found);
-	opened = open(path, O_RDWR | O_CLOEXEC);
-	if (opened < 0)
-		opened = -errno;
-	close(found);
-	return opened;
-}
-
-static void denied(int error, pid_t pid, char *why, size_t why_size)
-{
-	if (error == -EACCES || error == -EPERM)
-		snprintf(why, why_size,
-			 "the kernel does not let us into process %d: %s (another user, a sandbox, or Yama's "
-			 "ptrace_scope)",
-			 (int)pid, strerror(-error));
-	else if (error == -ENOENT || error == -ESRCH)
-		snprintf(why, why_size, "process %d is gone, or another one now", (int)pid);
-	else
-		snprintf(why, why_size, "process %d can't be reached: %s", (int)pid, strerror(-error));
-}
-
-static bool has_ended(int pid_fd)
-{
-	struct pollfd poll_fd = {.fd = pid_fd, .events = POLLIN};
-
-	return poll(&poll_fd, 1, 0) != 0;
-}
 
 int shm_peer_check(const struct shm_peer *peer)
 {
@@ -164,38 +84,23 @@ void shm_peer_drop(struct shm_peer *peer)
 	shm_engine_drop(shm);
 }
 
-/* Another process: its door, its nonce at the address that the door states, and that it is the same process all along:
- * pid_fd is of the process that had the number first, and does not tell its end last. */
+/* Another process: its door, its nonce at the address that the door states, and that it is the same process all along.
+ */
 static int meet(struct shm_peer *peer, int32_t fd, char *why, size_t why_size)
 {
-	struct door *door = NULL;
-	int error, door_fd;
+	int error = lw_neighbour_meet(peer->pid, fd, peer->nonce, &peer->door, &peer->pid_fd, why, why_size);
 
-	peer->pid_fd = (int)syscall(SYS_pidfd_open, peer->pid, 0);
-	if (peer->pid_fd < 0) {
-		error = -errno;
-		denied(error, peer->pid, why, why_size);
+	if (error != 0 || peer->door == NULL)
 		return error;
-	}
-	door_fd = open_memory(peer->pid, fd);
-	if (door_fd < 0) {
-		denied(door_fd, peer->pid, why, why_size);
-		return door_fd;
-	}
-	error = door_attach(door_fd, peer->nonce, &door, why, why_size);
-	close(door_fd);
-	if (error != 0 || door == NULL)
-		return error;
-	peer->door = door;
-	peer->witness = door->page->witness;
+	peer->witness = peer->door->page->witness;
 	error = shm_peer_check(peer);
 	/* Reading may be allowed and writing not. */
 	if (error == 0 && process_vm_writev(peer->pid, NULL, 0, NULL, 0, 0) != 0)
 		error = -errno;
-	if (error == 0 && has_ended(peer->pid_fd))
+	if (error == 0 && lw_neighbour_ended(peer->pid_fd))
 		error = -ESRCH;
 	if (error != 0)
-		denied(error, peer->pid, why, why_size);
+		lw_neighbour_denied(error, peer->pid, why, why_size);
 	return error;
 }
 
@@ -256,7 +161,7 @@ static int make_peer(struct shm_engine *shm, const struct lw_desc_shm *desc, con
 static struct shm_map *map_area(const struct shm_peer *peer, const struct door_area_copy *area)
 {
 	struct shm_map *map = calloc(1, sizeof(*map));
-	int fd = map != NULL ? open_memory(peer->pid, area->fd) : -1;
+	int fd = map != NULL ? lw_neighbour_memory(peer->pid, area->fd) : -1;
 	void *memory = MAP_FAILED;
 	struct stat stat;
 	int seals;
@@ -332,28 +237,6 @@ void shm_forget(void *given)
 	free(reach);
 }
 
-static void read_nonce(const char *hex, unsigned char *nonce)
-{
-	for (int i = 0; i < DOOR_NONCE; i++) {
-		char byte[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
-
-		nonce[i] = (unsigned char)strtoul(byte, NULL, 16);
-	}
-}
-
-/* -ENOTSUP: not on this host, which is nothing to speak of. */
-static int same_host(const struct shm_engine *shm, const struct lw_desc_shm *desc, char *why, size_t why_size)
-{
-	size_t kernel = strcspn(shm->host, " ");
-
-	if (strcmp(shm->host, desc->host) == 0)
-		return 0;
-	if (strncmp(shm->host, desc->host, kernel + 1) != 0)
-		return -ENOTSUP;
-	snprintf(why, why_size, "it lives in another PID namespace of this host");
-	return -EXDEV;
-}
-
 bool shm_offer_seen(const void *given)
 {
 	const struct shm_reach *reach = given;
@@ -374,10 +257,10 @@ int shm_reach(void *context, const struct lw_desc *desc, void **out, char *why, 
 
 	if (shm->door == NULL || desc->shm.pid == 0)
 		return -ENOTSUP;
-	error = same_host(shm, &desc->shm, why, why_size);
+	error = lw_neighbour_is(shm->host, desc->shm.host, why, why_size);
 	if (error != 0)
 		return error;
-	read_nonce(desc->shm.nonce, nonce);
+	lw_neighbour_nonce(desc->shm.nonce, nonce, sizeof(nonce));
 	pthread_mutex_lock(&shm->lock);
 	peer = find_peer(shm, (pid_t)desc->shm.pid, nonce);
 	if (peer != NULL)

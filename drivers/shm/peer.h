@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "drivers/shm/door.h"
+#include "lib/door.h"
 #include "meta/descriptor.h"
 
 struct lw_engine;
@@ -67,9 +67,6 @@ extern bool shm_peers_outside;
 int shm_reach(void *context, const struct lw_desc *desc, void **out, char *why, size_t why_size);
 void shm_forget(void *given);
 bool shm_offer_seen(const void *given);
-
-/* Names the kernel and the namespaces. 0, -errno. */
-int shm_host(char *text, size_t size);
 
 struct shm_peer *shm_peer_hold(struct shm_peer *peer);
 void shm_peer_drop(struct shm_peer *peer);

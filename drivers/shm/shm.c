@@ -13,6 +13,7 @@
 #include "drivers/shm/lane.h"
 #include "lib/engine.h"
 #include "lib/log.h"
+#include "lib/neighbour.h"
 
 #define CREDITS 1024u
 #define SHUT_MS 5000 /* how long the end of an engine waits for peers that are inside its memory */
@@ -27,7 +28,7 @@ static int open_door(struct shm_engine *shm, char *note, size_t note_size)
 		snprintf(note, note_size, "inside the engine alone: shm_peers is off");
 		return 0;
 	}
-	error = shm_host(shm->host, sizeof(shm->host));
+	error = lw_neighbour_host(shm->host, sizeof(shm->host));
 	if (error == 0 && process_vm_readv(getpid(), NULL, 0, NULL, 0, 0) != 0)
 		error = -errno;
 	if (error != 0)

@@ -24,16 +24,35 @@ static struct tcp_answer *at(const struct tcp_answers *answers, uint32_t i)
 	return &answers->ring[(answers->first + i) % answers->room];
 }
 
-void tcp_answers_add(struct tcp_answers *answers, struct tcp_answer answer)
+uint32_t tcp_answers_add(struct tcp_answers *answers, struct tcp_answer answer)
 {
 	*at(answers, answers->count) = answer;
-	answers->count++;
+	return answers->base + answers->count++;
+}
+
+struct tcp_answer *tcp_answers_at(const struct tcp_answers *answers, uint32_t number)
+{
+	return number - answers->base < answers->count ? at(answers, number - answers->base) : NULL;
+}
+
+uint32_t tcp_answers_cut(struct tcp_answers *answers, uint32_t number)
+{
+	uint32_t bounces = 0;
+
+	while (answers->count > number - answers->base) {
+		struct tcp_answer *answer = at(answers, --answers->count);
+
+		bounces += answer->bounce != NULL;
+		if (answer->bounce != NULL)
+			lw_bounce_give(answer->bounce);
+	}
+	return bounces;
 }
 
 void tcp_answers_add_ok(struct tcp_answers *answers)
 {
 	/* Side by side they are one entry. */
-	if (answers->count > 0 && at(answers, answers->count - 1)->addr == 0)
+	if (answers->count > 0 && at(answers, answers->count - 1)->addr == 0 && !at(answers, answers->count - 1)->waits)
 		at(answers, answers->count - 1)->length++;
 	else
 		tcp_answers_add(answers, (struct tcp_answer){.length = 1});
@@ -50,7 +69,8 @@ bool tcp_answers_read(const struct tcp_answers *answers, uint64_t addr, uint64_t
 	for (uint32_t i = 0; i < answers->count; i++) {
 		const struct tcp_answer *answer = at(answers, i);
 
-		if (answer->addr != 0 && tcp_overlaps(answer->addr, answer->length, addr, end))
+		if (answer->addr != 0 && answer->bounce == NULL &&
+		    tcp_overlaps(answer->addr, answer->length, addr, end))
 			return true;
 	}
 	return false;
@@ -101,6 +121,8 @@ int tcp_answers_pieces(struct tcp_answers *answers, struct iovec *iov, int max)
 	for (uint32_t i = 0; more && i < answers->count && count <= max - 3; i++, done = 0) {
 		struct tcp_answer *answer = at(answers, i);
 
+		if (answer->waits)
+			break;
 		more = answer->addr == 0 ? ok_piece(iov, &count, answer->length, done)
 					 : body_pieces(iov, &count, answer, done);
 	}
@@ -141,11 +163,15 @@ struct tcp_sent tcp_answers_sent(struct tcp_answers *answers, uint64_t bytes)
 		if (here < left)
 			break;
 		if (answer->addr != 0 && !answer->greeting) {
-			sent.bodies++;
+			sent.bodies += !answer->part;
 			sent.bytes += answer->length;
 		}
+		sent.bounces += answer->bounce != NULL;
+		if (answer->bounce != NULL)
+			lw_bounce_give(answer->bounce);
 		answers->sent = 0;
 		answers->first = (answers->first + 1) % answers->room;
+		answers->base++;
 		answers->count--;
 	}
 	if (answers->count == 0)

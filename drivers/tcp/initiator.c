@@ -283,6 +283,8 @@ static enum lw_reason read_status(uint64_t word)
 		return LW_REASON_UNAUTHORIZED;
 	if (word == tcp_status_word(TCP_STATUS_CORRUPT))
 		return LW_REASON_CORRUPT;
+	if (word == tcp_status_word(TCP_STATUS_DEVICE))
+		return LW_REASON_DEVICE;
 	return LW_REASON_PROTOCOL;
 }
 
@@ -377,7 +379,7 @@ static bool note_received(struct lw_lane *lane, uint64_t bytes)
 				return false;
 			}
 			reason = read_status(part->status);
-			if (reason == LW_REASON_REFUSED || reason == LW_REASON_CORRUPT) {
+			if (reason == LW_REASON_REFUSED || reason == LW_REASON_CORRUPT || reason == LW_REASON_DEVICE) {
 				refused(lane, slice, reason);
 				return false;
 			}

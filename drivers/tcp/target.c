@@ -19,8 +19,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "drivers/tcp/answers.h"
-#include "drivers/tcp/tcp.h"
+#include "drivers/tcp/target.h"
 #include "lib/engine.h"
 #include "lib/log.h"
 
@@ -36,54 +35,24 @@ struct challenge {
 	unsigned char target[TCP_NONCE_BYTES], proof[TCP_PROOF_BYTES];
 };
 
-struct block {
+struct tcp_block {
 	unsigned char staging[TCP_STAGING];
 	struct challenge challenge;
 	struct tcp_greeting about;
 	struct tcp_answer ring[(TCP_BLOCK_BYTES - TCP_STAGING - TCP_GREETING) / sizeof(struct tcp_answer)];
 };
-_Static_assert(sizeof(struct block) <= TCP_BLOCK_BYTES, "a block holds staging and answers");
-
-struct tcp_served {
-	struct tcp_sock sock;
-	TAILQ_ENTRY(tcp_served) link;
-	struct lw_lane *lane;
-	struct block *block;
-	uint32_t block_index;
-	uint32_t used_ms;    /* something last happened on it */
-	uint32_t begin, end; /* unused bytes of staging */
-	/* the WRITE that is coming in */
-	uint64_t dest, left;
-	uint32_t sum;     /* of its body so far */
-	bool sum_to_come; /* the body is there */
-	bool big;         /* it, or the last one, is BIG_BODY or more */
-	bool confirm;
-	bool held; /* the next header is a WRITE over what an answer still reads */
-	/* HELLO: which lane of the peer's this is, and whether its older connections are being ended */
-	uint64_t token;
-	uint8_t options;
-	enum { UNGREETED, PROVING, SERVING } stage; /* SERVING: the peer said HELLO, and knows what LEAVING means */
-	bool fencing;
-	struct tcp_fence *fence; /* NULL while fencing: to be begun */
-	struct tcp_answers answers;
-	/* the end */
-	bool finished; /* the peer sends no more: the last answer ends the connection */
-	bool closing;  /* refused: nothing is served any more */
-	bool shut;
-	uint32_t refused_at_ms;
-};
-
-_Static_assert(sizeof(struct tcp_served) <= TCP_LANE_BYTES, "a served connection fits into a lane");
+_Static_assert(sizeof(struct tcp_block) <= TCP_BLOCK_BYTES, "a block holds staging and answers");
 
 static struct lw_lane *lane_of(struct tcp_served *served)
 {
 	return served->lane;
 }
 
-static void end_served(struct tcp_served *served, bool abort)
+void tcp_served_end(struct tcp_served *served, bool abort)
 {
 	struct tcp_worker *worker = served->sock.worker;
 
+	tcp_staged_end(served);
 	tcp_sock_close(&served->sock, abort);
 	if (served->fence != NULL)
 		served->fence->served = NULL;
@@ -95,24 +64,26 @@ static void end_served(struct tcp_served *served, bool abort)
 /* Nothing more can be taken in before an answer is out. */
 static bool stalled(const struct tcp_served *served)
 {
-	return tcp_answers_full(&served->answers) || served->held || served->fencing;
+	return tcp_answers_full(&served->answers) || served->held || served->fencing ||
+	       tcp_staged_waits(&served->staged);
 }
 
-static void refuse(struct tcp_served *served, enum tcp_status code, bool status)
+void tcp_served_refuse(struct tcp_served *served, enum tcp_status code, bool status)
 {
+	tcp_staged_refuse(served);
 	served->closing = true;
 	served->refused_at_ms = served->sock.worker->worker->now_ms;
 	if (status)
 		tcp_answers_end(&served->answers, code);
 }
 
-static bool offered(struct tcp_served *served, uint64_t addr, uint64_t size, uint32_t access)
+static bool offered(struct tcp_served *served, uint64_t addr, uint64_t size, uint32_t access,
+		    const struct lw_range **first)
 {
 	struct lw_engine *engine = served->sock.worker->tcp->engine;
 	const struct lw_rangemap *map = atomic_load_explicit(&engine->memory, memory_order_acquire);
-	const struct lw_range *first;
 
-	return lw_rangemap_covers(map, addr, size, access, &first);
+	return lw_rangemap_covers(map, addr, size, access, first);
 }
 
 /* A range that wraps around is not offered, and needs no look. */
@@ -127,15 +98,10 @@ void tcp_serve_fenced(struct tcp_served *served, bool outrun)
 	served->fencing = false;
 	served->fence = NULL;
 	if (outrun)
-		refuse(served, TCP_STATUS_OK, false);
+		tcp_served_refuse(served, TCP_STATUS_OK, false);
 	else
 		tcp_answers_add_ok(&served->answers);
 	tcp_sock_wake(&served->sock);
-}
-
-static bool has_sums(const struct tcp_served *served)
-{
-	return (served->options & LW_TCP_CHECKSUM) != 0;
 }
 
 static void begin_fence(struct tcp_served *served)
@@ -156,7 +122,7 @@ bool tcp_serve_end_older(struct tcp_worker *worker, uint64_t token, const struct
 		if (tcp_token_newer(served->token, token))
 			outrun = true;
 		else
-			end_served(served, true);
+			tcp_served_end(served, true);
 	}
 	return outrun;
 }
@@ -182,9 +148,9 @@ static void begin_greeting(struct tcp_served *served, const unsigned char *bytes
 
 	memcpy(about->hello, bytes, TCP_HEADER_BYTES);
 	if (header.addr != engine->incarnation) {
-		refuse(served, TCP_STATUS_INCARNATION, true);
+		tcp_served_refuse(served, TCP_STATUS_INCARNATION, true);
 	} else if (header.options != tcp_options(engine)) {
-		refuse(served, TCP_STATUS_OPTIONS, true);
+		tcp_served_refuse(served, TCP_STATUS_OPTIONS, true);
 	} else if ((header.options & LW_TCP_AUTH) == 0) {
 		served->options = header.options;
 		welcome(served);
@@ -221,7 +187,7 @@ static void go_on_greeting(struct tcp_served *served, const unsigned char *bytes
 	else if (tcp_auth_check(engine->config.tcp_secret, TCP_INITIATOR, &served->block->about, bytes))
 		welcome(served);
 	else
-		refuse(served, TCP_STATUS_UNAUTHORIZED, true);
+		tcp_served_refuse(served, TCP_STATUS_UNAUTHORIZED, true);
 }
 
 /* Whether a header may be acted upon: greeted where that is asked for, and unchanged. */
@@ -231,15 +197,15 @@ static bool admit(struct tcp_served *served, const unsigned char *bytes)
 	uint32_t sum;
 
 	if (served->stage != SERVING && tcp_options(served->sock.worker->tcp->engine) != 0) {
-		refuse(served, TCP_STATUS_OPTIONS, v2);
+		tcp_served_refuse(served, TCP_STATUS_OPTIONS, v2);
 		return false;
 	}
-	if (!has_sums(served))
+	if (!tcp_served_sums(served))
 		return true;
 	memcpy(&sum, bytes + TCP_HEADER_SUM, TCP_SUM_BYTES);
 	if (v2 && sum == tcp_checksum_wire(tcp_checksum_add(TCP_SUM_START, bytes, TCP_HEADER_SUM)))
 		return true;
-	refuse(served, TCP_STATUS_CORRUPT, v2);
+	tcp_served_refuse(served, TCP_STATUS_CORRUPT, v2);
 	return false;
 }
 
@@ -248,14 +214,21 @@ static void begin_request(struct tcp_served *served, struct tcp_header header)
 {
 	bool v2 = (header.op & TCP_OP_V2) != 0;
 	uint8_t op = header.op & (uint8_t)~TCP_OP_V2;
+	const struct lw_range *first;
 
 	/* As the reference does, everything that is not WRITE is a READ. */
 	if (!offered(served, header.addr, header.size,
-		     op == TCP_OP_WRITE ? LW_ACCESS_REMOTE_WRITE : LW_ACCESS_REMOTE_READ)) {
-		refuse(served, TCP_STATUS_REFUSED, v2);
+		     op == TCP_OP_WRITE ? LW_ACCESS_REMOTE_WRITE : LW_ACCESS_REMOTE_READ, &first)) {
+		tcp_served_refuse(served, TCP_STATUS_REFUSED, v2);
 		return;
 	}
-	if (op == TCP_OP_WRITE) {
+	if ((first->access & LW_RANGE_DEVICE) != 0) {
+		served->big = header.size >= BIG_BODY;
+		if (op == TCP_OP_WRITE)
+			tcp_staged_write(served, header.addr, header.size, v2);
+		else
+			tcp_staged_read(served, header.addr, header.size, v2);
+	} else if (op == TCP_OP_WRITE) {
 		served->dest = header.addr;
 		served->left = header.size;
 		served->big = header.size >= BIG_BODY;
@@ -266,15 +239,26 @@ static void begin_request(struct tcp_served *served, struct tcp_header header)
 								      .length = header.size,
 								      .sum = TCP_SUM_START,
 								      .status = v2,
-								      .summed = has_sums(served)});
+								      .summed = tcp_served_sums(served)});
 	}
 }
 
 static void confirm_write(struct tcp_served *served)
 {
 	lw_count(&lane_of(served)->stats.slices, 1);
-	if (served->confirm)
+	if (served->staged.writing)
+		tcp_staged_confirm(served);
+	else if (served->confirm)
 		tcp_answers_add_ok(&served->answers);
+}
+
+/* Where the next bytes of the WRITE go, and how many at most. NULL: nowhere now. */
+static void *place_of(struct tcp_served *served, uint64_t *room)
+{
+	if (served->staged.writing)
+		return tcp_staged_place(served, room);
+	*room = served->left;
+	return (void *)(uintptr_t)served->dest;
 }
 
 /* So many bytes of the WRITE are in their place. */
@@ -282,15 +266,17 @@ static void stored(struct tcp_served *served, uint64_t bytes)
 {
 	struct lw_lane *lane = lane_of(served);
 
-	if (has_sums(served))
+	if (tcp_served_sums(served) && !served->staged.writing)
 		served->sum = tcp_checksum_add(served->sum, (const void *)(uintptr_t)served->dest, bytes);
 	served->dest += bytes;
 	served->left -= bytes;
+	if (served->staged.writing)
+		tcp_staged_stored(served, bytes);
 	lw_count(&lane->stats.rx_bytes, bytes);
 	lw_count(&served->sock.worker->worker->served_bytes, bytes);
 	if (served->left != 0)
 		return;
-	served->sum_to_come = has_sums(served);
+	served->sum_to_come = tcp_served_sums(served);
 	if (!served->sum_to_come)
 		confirm_write(served);
 }
@@ -305,7 +291,7 @@ static void compare_sum(struct tcp_served *served, const unsigned char *bytes)
 	if (sum == tcp_checksum_wire(served->sum))
 		confirm_write(served);
 	else
-		refuse(served, TCP_STATUS_CORRUPT, true);
+		tcp_served_refuse(served, TCP_STATUS_CORRUPT, true);
 }
 
 /* Takes requests out of the staging area as far as it and the queue of answers go. */
@@ -316,14 +302,19 @@ static void parse(struct tcp_served *served)
 	uint32_t greeting;
 
 	served->held = false;
-	while (!served->closing && !tcp_answers_full(&served->answers) && !served->fencing &&
-	       served->begin < served->end) {
+	if (!served->closing && served->staged.left != 0)
+		tcp_staged_go_on(served);
+	while (!served->closing && !stalled(served) && served->begin < served->end) {
 		uint32_t have = served->end - served->begin;
 
 		if (served->left != 0) {
-			uint32_t here = served->left < have ? (uint32_t)served->left : have;
+			uint64_t room;
+			void *to = place_of(served, &room);
+			uint32_t here = to == NULL ? 0 : room < have ? (uint32_t)room : have;
 
-			memcpy((void *)(uintptr_t)served->dest, staging + served->begin, here);
+			if (to == NULL)
+				break;
+			memcpy(to, staging + served->begin, here);
 			served->begin += here;
 			stored(served, here);
 			continue;
@@ -366,10 +357,12 @@ static void parse(struct tcp_served *served)
 
 /* How much of what follows a body is taken with it. What lands in the staging area is copied once more, so behind a big
  * body it is little more than the next header. */
-static uint64_t staging_room(const struct tcp_served *served)
+static uint64_t staging_room(const struct tcp_served *served, uint64_t direct)
 {
 	uint64_t room = TCP_STAGING - served->end;
 
+	if (direct < served->left)
+		return 0; /* the body goes on elsewhere */
 	return served->left != 0 && served->big && room > BEHIND_BIG_BODY ? BEHIND_BIG_BODY : room;
 }
 
@@ -381,7 +374,8 @@ static bool receive_some(struct tcp_served *served)
 	for (int calls = 0; served->sock.readable && !served->closing && !stalled(served); calls++) {
 		struct iovec iov[2];
 		struct msghdr message = {.msg_iov = iov};
-		uint64_t direct = served->left, room = staging_room(served);
+		uint64_t direct = 0, room;
+		void *to = NULL;
 		int count = 0;
 		ssize_t got;
 
@@ -390,9 +384,15 @@ static bool receive_some(struct tcp_served *served)
 			return true;
 		}
 		/* left is not 0 only when the staging area is used up. */
-		if (direct != 0)
-			iov[count++] = (struct iovec){(void *)(uintptr_t)served->dest, direct};
-		iov[count++] = (struct iovec){served->block->staging + served->end, room};
+		if (served->left != 0) {
+			to = place_of(served, &direct);
+			if (to == NULL)
+				return true;
+			iov[count++] = (struct iovec){to, direct};
+		}
+		room = staging_room(served, direct);
+		if (room != 0)
+			iov[count++] = (struct iovec){served->block->staging + served->end, room};
 		message.msg_iovlen = (size_t)count;
 		got = recvmsg(served->sock.io.fd, &message, MSG_DONTWAIT);
 		if (got < 0 && errno == EINTR)
@@ -407,7 +407,7 @@ static bool receive_some(struct tcp_served *served)
 			return true;
 		}
 		if (got <= 0) {
-			end_served(served, false);
+			tcp_served_end(served, false);
 			return false;
 		}
 		lw_count(&lane->stats.calls, 1);
@@ -452,7 +452,7 @@ static bool send_some(struct tcp_served *served)
 			return true;
 		}
 		if (sent < 0) {
-			end_served(served, true);
+			tcp_served_end(served, true);
 			return false;
 		}
 		lw_count(&lane->stats.calls, 1);
@@ -462,6 +462,7 @@ static bool send_some(struct tcp_served *served)
 		lw_count(&lane->stats.slices, done.bodies);
 		lw_count(&lane->stats.tx_bytes, done.bytes);
 		lw_count(&served->sock.worker->worker->served_bytes, done.bytes);
+		tcp_staged_gave(served, done.bounces);
 	}
 	return true;
 }
@@ -475,7 +476,7 @@ static void linger(struct tcp_served *served)
 
 	if (!tcp_answers_over(&served->answers)) {
 		if (now_ms - served->refused_at_ms > TCP_LINGER_MS)
-			end_served(served, true);
+			tcp_served_end(served, true);
 		return;
 	}
 	if (!served->shut)
@@ -489,7 +490,7 @@ static void linger(struct tcp_served *served)
 	}
 	if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR) ||
 	    now_ms - served->refused_at_ms > TCP_LINGER_MS)
-		end_served(served, false);
+		tcp_served_end(served, false);
 	else if (got > 0)
 		tcp_sock_wake(&served->sock);
 }
@@ -504,9 +505,11 @@ static void work(struct tcp_sock *sock)
 	TAILQ_INSERT_TAIL(&sock->worker->served, served, link);
 	/* A reset: what is in the socket's buffer belongs to requests that their initiator has given up. */
 	if (sock->broken) {
-		end_served(served, true);
+		tcp_served_end(served, true);
 		return;
 	}
+	if (!tcp_staged_check(served))
+		return;
 	do {
 		parse(served);
 		if (!receive_some(served))
@@ -518,8 +521,8 @@ static void work(struct tcp_sock *sock)
 	} while (served->answers.count < waits);
 	if (served->closing)
 		linger(served);
-	else if (served->finished && served->answers.count == 0)
-		end_served(served, false);
+	else if (served->finished && served->answers.count == 0 && served->staged.left == 0)
+		tcp_served_end(served, false);
 }
 
 /* Nothing is under way on it: no request, not even in the socket, and no answer that waits there for the peer to read.
@@ -529,7 +532,8 @@ static bool idle(struct tcp_served *served)
 	int fd = served->sock.io.fd, unread = 0, unsent = 0;
 
 	if (served->sock.ready || served->left != 0 || served->begin != served->end || served->answers.count != 0 ||
-	    served->closing || served->finished || served->sum_to_come || served->fencing)
+	    served->closing || served->finished || served->sum_to_come || served->fencing ||
+	    served->staged.holding != 0 || tcp_staged_waits(&served->staged))
 		return false;
 	return ioctl(fd, SIOCINQ, &unread) == 0 && unread == 0 && ioctl(fd, SIOCOUTQNSD, &unsent) == 0 && unsent == 0;
 }
@@ -556,7 +560,7 @@ static bool end_reset(struct tcp_worker *worker)
 	TAILQ_FOREACH(served, &worker->served, link)
 	{
 		if (reset(served)) {
-			end_served(served, true);
+			tcp_served_end(served, true);
 			return true;
 		}
 	}
@@ -579,7 +583,7 @@ static bool make_room(struct tcp_worker *worker)
 		if (served->stage == SERVING && send(served->sock.io.fd, &leaving, sizeof(leaving),
 						     MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(leaving))
 			continue; /* what it was sent last fills the buffer still */
-		end_served(served, false);
+		tcp_served_end(served, false);
 		return true;
 	}
 	return end_reset(worker);
@@ -608,7 +612,7 @@ void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)
 	memset(served, 0, sizeof(*served));
 	served->lane = lane;
 	served->block_index = worker->free_blocks[--worker->free_count];
-	served->block = (struct block *)(void *)(worker->blocks + served->block_index * TCP_BLOCK_BYTES);
+	served->block = (struct tcp_block *)(void *)(worker->blocks + served->block_index * TCP_BLOCK_BYTES);
 	tcp_answers_init(&served->answers, served->block->ring,
 			 sizeof(served->block->ring) / sizeof(served->block->ring[0]));
 	served->used_ms = worker->worker->now_ms;
@@ -618,7 +622,7 @@ void tcp_serve(struct tcp_worker *worker, int fd, const char *peer)
 	lw_accepted_reuse(fd);
 	TAILQ_INSERT_TAIL(&worker->served, served, link);
 	if (lw_worker_io_add(worker->worker, &served->sock.io, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) != 0)
-		end_served(served, true);
+		tcp_served_end(served, true);
 }
 
 void tcp_serve_tick(struct tcp_worker *worker)
@@ -641,7 +645,7 @@ void tcp_serve_end_all(struct tcp_worker *worker)
 	struct tcp_served *served;
 
 	while ((served = TAILQ_FIRST(&worker->served)) != NULL)
-		end_served(served, true);
+		tcp_served_end(served, true);
 }
 
 void tcp_revoke(void *worker_context, uint64_t addr, uint64_t end)
@@ -651,10 +655,10 @@ void tcp_revoke(void *worker_context, uint64_t addr, uint64_t end)
 
 	for (served = TAILQ_FIRST(&worker->served); served != NULL; served = next) {
 		bool inside = tcp_overlaps(served->dest, served->left, addr, end) ||
-			      tcp_answers_read(&served->answers, addr, end);
+			      tcp_answers_read(&served->answers, addr, end) || tcp_staged_inside(served, addr, end);
 
 		next = TAILQ_NEXT(served, link);
 		if (inside)
-			end_served(served, true);
+			tcp_served_end(served, true);
 	}
 }

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "drivers/tcp/target_stage.h"
 #include "lib/engine.h"
 #include "lib/log.h"
 
@@ -429,6 +430,7 @@ static int tcp_worker_open(void *context, struct lw_worker *worker, void **worke
 	TAILQ_INIT(&own->ready);
 	LIST_INIT(&own->open);
 	TAILQ_INIT(&own->served);
+	TAILQ_INIT(&own->starving);
 	tcp_pipes_init(&own->pipes);
 	SLIST_INIT(&own->fences);
 	for (uint32_t i = 0; i < TCP_FENCES; i++)
@@ -485,9 +487,11 @@ static bool tcp_poll(void *worker_context)
 	if (own->worker->now_ms - own->ticked_ms > TCP_LINGER_MS / 4) {
 		own->ticked_ms = own->worker->now_ms;
 		tcp_serve_tick(own);
+		tcp_staged_tick(own);
 		tcp_pipes_tick(&own->pipes, own->worker->now_ms);
 		tcp_lanes_tick(own);
 	}
+	tcp_staged_poll(own);
 	budget = own->ready_count;
 
 	if (budget == 0)
@@ -506,6 +510,7 @@ const struct lw_driver_ops lw_tcp_ops = {
 	.lane_bytes = TCP_LANE_BYTES,
 	.credits = TCP_CREDITS,
 	.peer_cuts = 1,
+	.moves = LW_MOVES(LW_MEM_HOST, LW_MEM_HOST) | LW_MOVES(LW_MEM_HOST, LW_MEM_DEVICE),
 	.open = tcp_open,
 	.close = tcp_close,
 	.start = tcp_start,

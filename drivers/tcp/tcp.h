@@ -90,8 +90,9 @@ struct tcp_worker {
 	uint32_t ready_count;
 	struct tcp_pipes pipes;
 	uint32_t ticked_ms;
-	TAILQ_HEAD(, tcp_served) served; /* the one that was used longest ago first */
-	bool no_reset;                   /* at no_reset_ms none of them had been reset */
+	TAILQ_HEAD(, tcp_served) served;   /* the one that was used longest ago first */
+	TAILQ_HEAD(, tcp_served) starving; /* those that wait for a bounce buffer */
+	bool no_reset;                     /* at no_reset_ms none of them had been reset */
 	uint32_t no_reset_ms;
 	unsigned char *blocks; /* one a served connection: staging and replies */
 	size_t blocks_bytes;

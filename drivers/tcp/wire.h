@@ -48,7 +48,9 @@ enum tcp_status {
 	TCP_STATUS_OPTIONS = 3,     /* HELLO: options other than ours; or no HELLO where one is asked for */
 	TCP_STATUS_CHALLENGE = 4,   /* HELLO: prove that you know the secret */
 	TCP_STATUS_UNAUTHORIZED = 5,
-	TCP_STATUS_CORRUPT = 6,  /* a checksum differs; the body was stored, the request did not happen */
+	TCP_STATUS_CORRUPT = 6, /* a checksum differs; the body was stored, the request did not happen */
+	TCP_STATUS_DEVICE =
+		7, /* copying to or from the memory of a GPU failed; what was stored of a WRITE is unknown */
 	TCP_STATUS_LEAVING = 16, /* this connection ends: ask again on another one */
 };
 

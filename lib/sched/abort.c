@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that end before their end: deadlines, cancels, memory that is let go of, lanes that are cut for them. */
 #include "lib/sched/path_pvt.h"
+#include "lib/sched/stage.h"
 
 #define GRACE_MS 500 /* an aborted task whose bytes are on the wire may still complete for so long */
 #define FENCE_MS 400 /* with the grace of an abort before it less than the second that a cancel may take */
@@ -56,6 +57,14 @@ void lw_lane_cut(struct lw_lane *lane)
 	lw_lane_down(lane, LW_REASON_RESET);
 }
 
+/* What can't end at once ends with this reason, if nothing better comes of it. */
+static void mark(struct lw_task *task, enum lw_reason reason)
+{
+	if ((task->flags & (LW_TASK_ABORT | LW_TASK_FAILED)) == 0)
+		task->reason = (uint8_t)reason;
+	task->flags |= LW_TASK_ABORT;
+}
+
 static void abort_lane(struct lw_worker *worker, struct lw_lane *lane, const struct lw_abort *abort)
 {
 	struct lw_slice *slice, *next;
@@ -65,15 +74,13 @@ static void abort_lane(struct lw_worker *worker, struct lw_lane *lane, const str
 		struct lw_task *task = slice->task;
 
 		next = TAILQ_NEXT(slice, link);
-		if (!matches(worker, lane->path, abort, task, slice->local, slice->remote, slice->length))
+		if (!matches(worker, lane->path, abort, task, lw_slice_local(slice), slice->remote, slice->length))
 			continue;
 		if (lane->ops->unpost(lane, slice)) {
 			lw_slice_give_up(lane, slice, abort->reason);
 			continue;
 		}
-		if ((task->flags & (LW_TASK_ABORT | LW_TASK_FAILED)) == 0)
-			task->reason = (uint8_t)abort->reason;
-		task->flags |= LW_TASK_ABORT;
+		mark(task, abort->reason);
 		if (lane->ops->recall != NULL)
 			lane->ops->recall(lane, slice);
 		else
@@ -108,6 +115,8 @@ static void find_deadline(struct lw_worker *worker, struct lw_path *path)
 		for (uint32_t k = path->waiting[i].head; k != LW_INDEX_NONE; k = engine->tasks[k].next)
 			CONSIDER(&engine->tasks[k]);
 	TAILQ_FOREACH(slice, &path->retry, link)
+	CONSIDER(slice->task);
+	TAILQ_FOREACH(slice, &path->copying, link)
 	CONSIDER(slice->task);
 	for (uint32_t i = 0; i < path->lanes; i++)
 		TAILQ_FOREACH(slice, &path->lane[i]->inflight, link)
@@ -168,7 +177,7 @@ void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct 
 		abort_waiting(worker, path, &path->waiting[i], abort);
 	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
 		next = TAILQ_NEXT(slice, link);
-		if (!matches(worker, path, abort, slice->task, slice->local, slice->remote, slice->length))
+		if (!matches(worker, path, abort, slice->task, lw_slice_local(slice), slice->remote, slice->length))
 			continue;
 		if (lw_path_fence(path, slice, abort->reason))
 			continue;
@@ -177,6 +186,10 @@ void lw_path_abort(struct lw_worker *worker, struct lw_path *path, const struct 
 	}
 	for (uint32_t i = 0; i < path->lanes; i++)
 		abort_lane(worker, path->lane[i], abort);
+	/* A copy can't be taken back: these end with it. */
+	TAILQ_FOREACH(slice, &path->copying, link)
+	if (matches(worker, path, abort, slice->task, lw_slice_local(slice), slice->remote, slice->length))
+		mark(slice->task, abort->reason);
 	if (abort->expired)
 		find_deadline(worker, path);
 }

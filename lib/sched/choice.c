@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which class is next, which lane takes a slice, and how long that is. */
 #include "lib/sched/path_pvt.h"
+#include "lib/sched/stage.h"
 
 #define SMALL_BYTES ((uint64_t)64 << 10)  /* the next lane takes it, whatever it holds */
 #define LEAST_BYTES ((uint64_t)128 << 10) /* no slice of several is cut shorter */
@@ -33,7 +34,7 @@ static uint64_t bytes_in(uint64_t rate, uint64_t ns)
 static uint64_t longest(const struct lw_worker *worker, const struct lw_path *path, const struct lw_lane *lane,
 			uint32_t priority)
 {
-	uint64_t most = worker->engine->config.slice_bytes, timed;
+	uint64_t most = lw_path_slice_most(worker, path), timed;
 
 	if (priority == LW_BULK)
 		most = most / BULK_PARTS > LEAST_BYTES ? most / BULK_PARTS : most < LEAST_BYTES ? most : LEAST_BYTES;
@@ -135,15 +136,18 @@ uint64_t lw_path_slice_length(struct lw_worker *worker, const struct lw_path *pa
 			      const struct lw_task *task, uint64_t cut)
 {
 	uint64_t length = task->length - cut, most = longest(worker, path, lane, task->priority), over;
+	uint64_t limit = lw_path_slice_most(worker, path);
 	const struct lw_rangemap *map;
 	const struct lw_range *range;
 	const struct lw_view *view;
 
 	if ((task->flags & LW_TASK_MISSED) != 0)
-		return length < worker->engine->config.slice_bytes ? length : worker->engine->config.slice_bytes;
+		return length < limit ? length : limit;
 	/* No crumbs. */
-	if (length > most && (length - most >= LEAST_BYTES / 2 || length > worker->engine->config.slice_bytes))
+	if (length > most && (length - most >= LEAST_BYTES / 2 || length > limit))
 		length = most;
+	if (path->staged)
+		length = lw_stage_length(worker, task->local + cut, length);
 	over = lane->ops->align != 0 && length < task->length - cut ? (task->remote + cut + length) % lane->ops->align
 								    : 0;
 	if (over < length)

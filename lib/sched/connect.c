@@ -16,12 +16,15 @@ bool lw_path_any_lane(const struct lw_path *path, enum lw_lane_state state)
 	return false;
 }
 
-/* The route that the lanes are, or will be, of. A view that replaced another one may have fewer. */
+/* The route that the lanes will be of. A view that replaced another one may have fewer. NULL: none is for this pair of
+ * kinds of memory. */
 static const struct lw_route *route_of(struct lw_path *path, const struct lw_view *view)
 {
-	if (path->route >= view->route_count)
-		path->route = view->route_count - 1;
-	return &view->routes[path->route];
+	const struct lw_route *route = lw_route_at(view, path->pair, path->route, &path->staged);
+
+	while (route == NULL && path->route > 0)
+		route = lw_route_at(view, path->pair, --path->route, &path->staged);
+	return route;
 }
 
 /* The ways of the route; the path keeps their number. */
@@ -37,9 +40,8 @@ static struct lw_ways find_ways(struct lw_worker *worker, struct lw_path *path, 
 	return ways;
 }
 
-static void take_lanes(struct lw_worker *worker, struct lw_path *path, const struct lw_view *view)
+static void take_lanes(struct lw_worker *worker, struct lw_path *path, const struct lw_view *view, uint32_t driver)
 {
-	uint32_t driver = route_of(path, view)->driver;
 	const struct lw_driver_ops *ops = lw_drivers[driver];
 	uint32_t want =
 		ops->lanes_to != NULL ? ops->lanes_to(worker->engine->driver_context[driver], view) : ops->lanes;
@@ -70,15 +72,16 @@ static enum lw_reason reason_of(const struct lw_slice *slice, enum lw_reason rea
 	return (slice->task->flags & LW_TASK_ABORT) != 0 ? (enum lw_reason)slice->task->reason : reason;
 }
 
-/* Ends what only its own lane could have carried. False: some of that may still reach the peer. */
-static bool end_bound(struct lw_worker *worker, struct lw_path *path)
+/* Ends what only its own lane could have carried, or one of a driver that gets at a GPU's memory by itself. False: some
+ * of that may still reach the peer. */
+static bool end_bound(struct lw_worker *worker, struct lw_path *path, bool staged)
 {
 	struct lw_slice *slice, *next;
 	bool ended = true;
 
 	for (slice = TAILQ_FIRST(&path->retry); slice != NULL; slice = next) {
 		next = TAILQ_NEXT(slice, link);
-		if (slice->only == NULL)
+		if (slice->only == NULL && (!staged || slice->bounce != NULL))
 			continue;
 		if (lw_path_fence(path, slice, LW_REASON_RESET)) {
 			ended = false;
@@ -116,19 +119,21 @@ static void uncut_missed(struct lw_worker *worker, struct lw_path *path)
 bool lw_path_fall_back(struct lw_worker *worker, struct lw_path *path)
 {
 	const struct lw_view *view = lw_path_view(worker, path);
+	const struct lw_route *route;
 	uint32_t next = 0;
+	bool staged;
 
 	if (view == NULL || path->dead != LW_REASON_NONE || path->lanes == 0 || lw_path_any_lane(path, LW_LANE_UP) ||
 	    lw_path_any_lane(path, LW_LANE_CONNECTING))
 		return false;
 	/* The one after ours; the first, if a new view does not have ours any more. */
-	for (uint32_t i = 0; i < view->route_count; i++)
-		if (view->routes[i].driver == path->lane[0]->driver)
+	for (uint32_t i = 0; (route = lw_route_at(view, path->pair, i, &staged)) != NULL; i++)
+		if (route->driver == path->lane[0]->driver)
 			next = i + 1;
-	if (next >= view->route_count)
+	if (lw_route_at(view, path->pair, next, &staged) == NULL)
 		return false;
 	lw_path_activate(worker, path);
-	if (!end_bound(worker, path))
+	if (!end_bound(worker, path, staged))
 		return true;
 	uncut_missed(worker, path);
 	path->route = next;
@@ -173,10 +178,14 @@ void lw_path_connect(struct lw_worker *worker, struct lw_path *path)
 		lw_path_lane_lost(worker, path, LW_REASON_NO_DRIVER);
 		return;
 	}
-	if (path->lanes == 0)
-		take_lanes(worker, path, view);
-	if (path->lanes == 0)
-		lw_path_lane_lost(worker, path, LW_REASON_RESOURCES);
+	if (path->lanes == 0) {
+		const struct lw_route *route = route_of(path, view);
+
+		if (route != NULL)
+			take_lanes(worker, path, view, route->driver);
+		if (path->lanes == 0)
+			lw_path_lane_lost(worker, path, route != NULL ? LW_REASON_RESOURCES : LW_REASON_NO_DRIVER);
+	}
 	for (uint32_t i = 0; i < path->lanes; i++) {
 		struct lw_lane *lane = path->lane[i];
 

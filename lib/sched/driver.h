@@ -20,7 +20,14 @@ struct lw_slice;
 struct lw_view;
 struct lw_worker;
 
-#define LW_MAX_DRIVERS 8
+#define LW_MAX_DRIVERS 16
+
+/* Kinds of memory, and pairs of them: ours and the peer's. */
+#define LW_MEM_HOST 0u
+#define LW_MEM_DEVICE 1u /* of a GPU */
+#define LW_PAIR(local, remote) ((local) | (remote) << 1)
+#define LW_PAIRS 4u
+#define LW_MOVES(local, remote) (UINT32_C(1) << LW_PAIR(local, remote))
 
 /* The ways that lead to a peer: for tcp a pair of addresses each, ours and the peer's. They are numbered from 0. */
 struct lw_ways {
@@ -44,6 +51,8 @@ struct lw_driver_ops {
 	uint32_t peer_cuts; /* not 0: a slice may not cross a seam between two of the peer's buffers */
 	uint32_t align;     /* not 0: slices of one request end at multiples of it in the peer's offsets */
 	uint32_t lanes;     /* of one worker to one peer; 0: as the setting tcp_lanes says */
+	uint32_t moves;     /* LW_MOVES bits: between which kinds of memory; 0: from host to host alone */
+	bool own;           /* beside shm and tcp: it reaches the engine's own segment, by a route whose peer is NULL */
 	/* The ways to this peer. A worker's thread. May be NULL: there is one. */
 	struct lw_ways (*ways)(const void *context, const struct lw_view *view);
 	/* The same for drivers whose number depends on the peer. A worker's thread. May be NULL: as lanes says. */
@@ -90,7 +99,8 @@ struct lw_driver_ops {
 	/* For drivers that have to know memory before it can move; both may be NULL. attach: 0, or a negative errno and
 	 * why: then nothing is registered. detach: nobody's bytes move there any more, or attach failed. The threads of
 	 * lw_memory_register and lw_memory_unregister, several at once; they may take their time (pages are pinned),
-	 * but wait for nobody. What was not detached ends with close. */
+	 * but wait for nobody. What was not detached ends with close. Memory of a kind that the driver does not move is
+	 * neither attached nor offered. */
 	int (*attach)(void *context, uint32_t index, const struct lw_memory *memory, char *why, size_t why_size);
 	void (*detach)(void *context, uint32_t index);
 	/* What peers need to know of the buffer's bytes from buffer->addr on: fills in name and key, and shortens
@@ -149,6 +159,21 @@ struct lw_driver_ops {
 	 * once a millisecond. May be NULL. */
 	bool (*poll)(void *worker_context);
 };
+
+/* Whether the driver moves bytes between that pair of kinds by itself. */
+static inline bool lw_driver_moves(const struct lw_driver_ops *ops, uint32_t pair)
+{
+	return ops->moves != 0 ? (ops->moves >> pair & 1) != 0 : pair == LW_PAIR(LW_MEM_HOST, LW_MEM_HOST);
+}
+
+/* Whether it has to do with that kind of our memory: as the near side of a request, or as the far side of a peer's. */
+static inline bool lw_driver_knows(const struct lw_driver_ops *ops, uint32_t kind)
+{
+	for (uint32_t pair = 0; pair < LW_PAIRS; pair++)
+		if (lw_driver_moves(ops, pair) && ((pair & 1) == kind || pair >> 1 == kind))
+			return true;
+	return false;
+}
 
 extern const struct lw_driver_ops *const lw_drivers[];
 extern const size_t lw_drivers_count;

@@ -6,6 +6,7 @@
 
 #include "lib/engine.h"
 #include "lib/sched/path_pvt.h"
+#include "lib/sched/stage.h"
 
 #define ATTEMPTS_MAX 3
 #define BACKOFF_MIN_MS 10
@@ -69,7 +70,10 @@ void lw_slice_done(struct lw_lane *lane, struct lw_slice *slice, enum lw_reason 
 	} else {
 		lw_count(&lane->stats.errors, 1);
 	}
-	lw_path_slice_end(lane->worker, lane->path, slice, lw_lane_id(lane), reason);
+	if (slice->bounce != NULL && slice->op == LW_READ && reason == LW_REASON_NONE)
+		lw_stage_unload(lane->worker, lane->path, slice, lw_lane_id(lane));
+	else
+		lw_path_slice_end(lane->worker, lane->path, slice, lw_lane_id(lane), reason);
 }
 
 void lw_lane_fence_up(struct lw_lane *lane)

@@ -18,6 +18,7 @@
 #include "lib/sched/driver.h"
 #include "lib/sched/task.h"
 
+struct lw_bounce_slot;
 struct lw_path;
 
 struct lw_slice {
@@ -34,6 +35,8 @@ struct lw_slice {
 	/* NULL: any lane may carry it. Else a WRITE that broke on that lane, and may be repeated behind its fence only
 	 */
 	struct lw_lane *only;
+	/* Not NULL: local is that bounce buffer's memory; the application's is elsewhere (stage.h). */
+	struct lw_bounce_slot *bounce;
 	/* the driver's own: header, progress */
 	alignas(8) unsigned char own[64];
 };

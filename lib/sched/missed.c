@@ -8,7 +8,7 @@ bool lw_path_peer_checks(struct lw_worker *worker, const struct lw_path *path, c
 	const struct lw_view *view = lw_path_view(worker, path);
 	uint32_t driver;
 
-	if (view == NULL || task->length > worker->engine->config.slice_bytes || path->lanes == 0)
+	if (view == NULL || task->length > lw_path_slice_most(worker, path) || path->lanes == 0)
 		return false;
 	driver = path->lane[0]->driver;
 	return lw_drivers[driver]->peer_checks != NULL &&
@@ -57,7 +57,9 @@ void lw_path_refreshed(struct lw_worker *worker, struct lw_path *path, uint32_t 
 	lw_tasks_init(&path->waiting[LW_PATH_MISSED]);
 	while (missed.head != LW_INDEX_NONE) {
 		struct lw_task *task = lw_tasks_unlink(worker->engine, &missed, LW_INDEX_NONE);
-		enum lw_reason reason = lw_path_check(worker, path, task->op, task->local, task->remote, task->length);
+		uint32_t pair;
+		enum lw_reason reason =
+			lw_path_check(worker, path, task->op, task->local, task->remote, task->length, &pair);
 		bool decided = (int8_t)((uint8_t)round - task->reason) >= 0 || reason != LW_REASON_REMOTE_RANGE;
 		bool theirs = !decided && lw_path_peer_checks(worker, path, task);
 
@@ -72,6 +74,10 @@ void lw_path_refreshed(struct lw_worker *worker, struct lw_path *path, uint32_t 
 		}
 		if (!theirs)
 			task->flags &= (uint8_t)~LW_TASK_MISSED;
+		if (pair != path->pair) {
+			lw_path_move(worker, path, pair, task);
+			continue;
+		}
 		task->flags |= LW_TASK_CHECKED;
 		lw_tasks_append(worker->engine, &path->waiting[task->priority], task);
 	}

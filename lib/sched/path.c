@@ -3,6 +3,7 @@
 
 #include "lib/refresh.h"
 #include "lib/sched/path_pvt.h"
+#include "lib/sched/stage.h"
 
 static bool has_work(const struct lw_path *path)
 {
@@ -10,12 +11,13 @@ static bool has_work(const struct lw_path *path)
 	       !TAILQ_EMPTY(&path->retry);
 }
 
-void lw_path_init(struct lw_worker *worker, struct lw_path *path, uint32_t segment, uint32_t gen)
+void lw_path_init(struct lw_worker *worker, struct lw_path *path, uint32_t segment, uint32_t pair, uint32_t gen)
 {
-	*path = (struct lw_path){.segment = segment, .gen = gen, .ways = 1};
+	*path = (struct lw_path){.segment = segment, .pair = pair, .gen = gen, .ways = 1};
 	for (int i = 0; i < LW_PATH_LISTS; i++)
 		lw_tasks_init(&path->waiting[i]);
 	TAILQ_INIT(&path->retry);
+	TAILQ_INIT(&path->copying);
 	TAILQ_INSERT_TAIL(&worker->live, path, live_link);
 }
 
@@ -43,10 +45,13 @@ bool lw_path_now(struct lw_worker *worker, struct lw_path *path, const struct lw
 {
 	struct lw_lane *lane = path->quick;
 	enum lw_reason reason;
+	uint32_t pair;
 
 	if (lane == NULL || (path->active && must_queue(path, run)))
 		return false;
-	reason = lw_path_check(worker, path, run->op, run->local, run->remote, run->length);
+	reason = lw_path_check(worker, path, run->op, run->local, run->remote, run->length, &pair);
+	if (pair != path->pair)
+		return false;
 	if (reason == LW_REASON_REMOTE_RANGE && lw_path_refresh(worker, path) != NULL)
 		return false;
 	if (reason != LW_REASON_NONE) {
@@ -68,6 +73,45 @@ bool lw_path_now(struct lw_worker *worker, struct lw_path *path, const struct lw
 	return true;
 }
 
+/* The path of the same segment for another pair. */
+static struct lw_path *sibling(struct lw_worker *worker, const struct lw_path *path, uint32_t pair)
+{
+	struct lw_path *other = lw_worker_path(worker, path->segment, pair);
+
+	if (other->gen == 0)
+		lw_path_init(worker, other, path->segment, pair, path->gen);
+	return other;
+}
+
+struct lw_path *lw_path_of(struct lw_worker *worker, struct lw_path *path, const struct lw_run *run)
+{
+	uint32_t pair;
+
+	/* What is wrong with it is said when its turn comes. */
+	(void)lw_path_check(worker, path, run->op, run->local, run->remote, run->length, &pair);
+	return pair == path->pair ? path : sibling(worker, path, pair);
+}
+
+/* A task begins to wait, with a deadline on the worker's clock. */
+static void enqueue(struct lw_worker *worker, struct lw_path *path, struct lw_task *task)
+{
+	if (!path->timed || lw_before(task->deadline_ms, path->deadline_ms))
+		path->deadline_ms = task->deadline_ms;
+	path->timed = true;
+	lw_tasks_append(worker->engine, &path->waiting[task->priority], task);
+	lw_path_activate(worker, path);
+}
+
+void lw_path_move(struct lw_worker *worker, struct lw_path *path, uint32_t pair, struct lw_task *task)
+{
+	struct lw_path *other = sibling(worker, path, pair);
+
+	if (other->dead != LW_REASON_NONE)
+		lw_path_finish(worker, task, LW_LANE_NONE, other->dead);
+	else
+		enqueue(worker, other, task);
+}
+
 void lw_path_take(struct lw_worker *worker, struct lw_path *path, struct lw_task *task)
 {
 	if (path->dead != LW_REASON_NONE) {
@@ -76,15 +120,13 @@ void lw_path_take(struct lw_worker *worker, struct lw_path *path, struct lw_task
 	}
 	lw_worker_clock(worker);
 	task->deadline_ms += worker->now_ms;
-	if (!path->timed || lw_before(task->deadline_ms, path->deadline_ms))
-		path->deadline_ms = task->deadline_ms;
-	path->timed = true;
-	lw_tasks_append(worker->engine, &path->waiting[task->priority], task);
-	lw_path_activate(worker, path);
+	enqueue(worker, path, task);
 }
 
 void lw_path_slice_give(struct lw_worker *worker, struct lw_path *path, struct lw_slice *slice)
 {
+	if (slice->bounce != NULL)
+		lw_stage_give(path, slice);
 	TAILQ_INSERT_HEAD(&worker->free_slices, slice, link);
 	worker->slices_held--;
 	path->held--;
@@ -129,7 +171,7 @@ static struct lw_slice *take_slice(struct lw_worker *worker, struct lw_path *pat
 	return slice;
 }
 
-static void post(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane, struct lw_slice *slice)
+void lw_path_post(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane, struct lw_slice *slice)
 {
 	if (TAILQ_EMPTY(&lane->inflight))
 		lane->watch.moved_ms = worker->now_ms; /* it stands still from now on at the earliest */
@@ -158,9 +200,14 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, uint32_t pr
 	enum lw_reason reason;
 	struct lw_slice *slice;
 	struct lw_lane *lane;
+	uint32_t pair;
 
 	if ((task->flags & (LW_TASK_CHECKED | LW_TASK_FAILED)) == 0) {
-		reason = lw_path_check(worker, path, task->op, task->local, task->remote, task->length);
+		reason = lw_path_check(worker, path, task->op, task->local, task->remote, task->length, &pair);
+		if (pair != path->pair && (reason == LW_REASON_NONE || reason == LW_REASON_REMOTE_RANGE)) {
+			lw_path_move(worker, path, pair, lw_tasks_unlink(worker->engine, list, LW_INDEX_NONE));
+			return true;
+		}
 		if (reason == LW_REASON_REMOTE_RANGE && lw_path_refresh(worker, path) != NULL &&
 		    !lw_path_offer_seen(worker, path)) {
 			if (lw_path_miss(worker, path, list))
@@ -179,7 +226,7 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, uint32_t pr
 	}
 	lane = lw_path_choose(worker, path, lw_path_near(path, task->local + list->cut, task->remote + list->cut),
 			      task->length - list->cut, priority, false);
-	if (lane == NULL)
+	if (lane == NULL || (path->staged && !lw_stage_has_room(worker, path, task->local + list->cut)))
 		return false;
 	slice = take_slice(worker, path);
 	if (slice == NULL)
@@ -190,6 +237,7 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, uint32_t pr
 	slice->started = false;
 	slice->waits = false;
 	slice->only = NULL;
+	slice->bounce = NULL;
 	slice->local = task->local + list->cut;
 	slice->remote = task->remote + list->cut;
 	slice->length = lw_path_slice_length(worker, path, lane, task, list->cut);
@@ -199,7 +247,10 @@ static bool cut_head(struct lw_worker *worker, struct lw_path *path, uint32_t pr
 	lw_path_turn_done(worker, path, priority, slice->length);
 	if (list->cut == task->length)
 		lw_tasks_unlink(worker->engine, list, LW_INDEX_NONE);
-	post(worker, path, lane, slice);
+	if (path->staged)
+		lw_stage_begin(worker, path, lane, slice);
+	else
+		lw_path_post(worker, path, lane, slice);
 	return true;
 }
 
@@ -217,7 +268,7 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 			continue;
 		lane = slice->only;
 		if (lane == NULL)
-			lane = lw_path_choose(worker, path, lw_path_near(path, slice->local, slice->remote),
+			lane = lw_path_choose(worker, path, lw_path_near(path, lw_slice_local(slice), slice->remote),
 					      slice->length, slice->task->priority, true);
 		if (lane == NULL)
 			return worked;
@@ -230,7 +281,7 @@ bool lw_path_pump(struct lw_worker *worker, struct lw_path *path)
 		else if (slice->only != NULL && !lane->fenced)
 			lw_path_slice_end(worker, path, slice, LW_LANE_NONE, LW_REASON_RESET);
 		else
-			post(worker, path, lane, slice);
+			lw_path_post(worker, path, lane, slice);
 	}
 	while (path->waiting[LW_FOREGROUND].head != LW_INDEX_NONE || path->waiting[LW_BULK].head != LW_INDEX_NONE) {
 		uint32_t turn = lw_path_turn(worker, path);
@@ -284,7 +335,8 @@ bool lw_path_holds(const struct lw_path *path, uint64_t addr, uint64_t end)
 		if (path->lane[i]->ops->recall == NULL)
 			continue;
 		TAILQ_FOREACH(slice, &path->lane[i]->inflight, link)
-		if (slice->local < end && slice->local + slice->length > addr)
+		if ((slice->local < end && slice->local + slice->length > addr) ||
+		    (path->segment == 0 && slice->remote < end && slice->remote + slice->length > addr))
 			return true;
 	}
 	return false;
@@ -299,8 +351,9 @@ bool lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reaso
 	path->dead = reason;
 	lw_path_abort(worker, path, &everything);
 	if ((how == LW_RESET_GENTLY && path->held != 0) ||
-	    (how != LW_RESET_FORCE && lw_path_holds(path, 0, UINT64_MAX)))
+	    (how != LW_RESET_FORCE && (path->copies != 0 || lw_path_holds(path, 0, UINT64_MAX))))
 		return false;
+	lw_stage_forget(worker, path, reason);
 	for (uint32_t i = 0; i < path->lanes; i++) {
 		lw_lane_down(path->lane[i], reason);
 		lw_worker_lane_give(worker, path->lane[i]);
@@ -310,4 +363,13 @@ bool lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reaso
 	TAILQ_REMOVE(&worker->live, path, live_link);
 	path->gen = 0;
 	return true;
+}
+
+bool lw_paths_reset(struct lw_worker *worker, uint32_t segment, enum lw_reason reason)
+{
+	bool all = true;
+
+	for (uint32_t pair = 0; pair < LW_PAIRS; pair++)
+		all &= lw_path_reset(worker, lw_worker_path(worker, segment, pair), reason, LW_RESET_GENTLY);
+	return all;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's view of one segment: the tasks that wait for it, and the lanes to it. One worker's own.
+/* A worker's view of one segment and of one pair of kinds of memory (LW_PAIR): the tasks that wait for it, and the
+ * lanes to it. One worker's own.
  *
  * Tasks wait in a list of their own links, so a peer that does not answer takes no memory that others need.
  */
@@ -31,24 +32,29 @@ struct lw_hint {
 };
 
 struct lw_path {
-	uint32_t segment; /* index of the slot */
-	uint32_t gen;     /* of the segment that it serves; 0: idle */
-	uint32_t lanes;
-	uint32_t route;        /* of the view's, which the lanes are of */
-	uint32_t ways;         /* of the route, when lanes were last connected; at least 1 */
-	uint32_t inflight;     /* slices on its lanes */
-	uint32_t bulk;         /* of those, slices of bulk */
-	uint32_t looked_ms;    /* its lanes were last looked at */
-	int64_t lead;          /* bytes of the foreground that were cut while bulk waited, less what bulk got for it */
-	uint32_t held;         /* slices in use */
+	uint32_t segment;      /* index of the slot */
+	uint32_t gen;          /* of the segment that it serves; 0: idle */
 	struct lw_lane *quick; /* up, and its driver may move small requests at once; NULL: none */
 	struct lw_hint hint;   /* of the peer's ranges */
-	uint32_t deadline_ms;  /* no task's deadline is before; valid if timed */
+	uint32_t pair;
+	bool active; /* in the worker's list of paths with work */
+	bool staged; /* the route takes bounce buffers in the place of our memory */
+	uint32_t lanes;
+	uint32_t route;       /* number of the one that the lanes are of, as lw_route_at counts */
+	uint32_t ways;        /* of the route, when lanes were last connected; at least 1 */
+	uint32_t inflight;    /* slices on its lanes */
+	uint32_t bulk;        /* of those, slices of bulk */
+	uint32_t looked_ms;   /* its lanes were last looked at */
+	int64_t lead;         /* bytes of the foreground that were cut while bulk waited, less what bulk got for it */
+	uint32_t held;        /* slices in use */
+	uint32_t bounces;     /* bounce buffers that slices of it hold */
+	uint32_t copies;      /* slices in copying */
+	uint32_t deadline_ms; /* no task's deadline is before; valid if timed */
 	bool timed;
-	bool active;         /* in the worker's list of paths with work */
 	enum lw_reason dead; /* not NONE: every request ends with it until the segment is opened again */
 	struct lw_task_list waiting[LW_PATH_LISTS]; /* by priority; LW_PATH_MISSED */
 	struct lw_slice_list retry;
+	struct lw_slice_list copying; /* on no lane: a copy between their memory and their bounce buffer is under way */
 	struct lw_lane *lane[LW_PATH_LANES];
 	TAILQ_ENTRY(lw_path) active_link;
 	TAILQ_ENTRY(lw_path) live_link;
@@ -66,7 +72,10 @@ struct lw_abort {
 };
 
 /* Makes an idle path serve the segment's generation. */
-void lw_path_init(struct lw_worker *worker, struct lw_path *path, uint32_t segment, uint32_t gen);
+void lw_path_init(struct lw_worker *worker, struct lw_path *path, uint32_t segment, uint32_t pair, uint32_t gen);
+
+/* The path of the kinds of memory that a run's first request is about; path is the one of host memory. */
+struct lw_path *lw_path_of(struct lw_worker *worker, struct lw_path *path, const struct lw_run *run);
 
 /* Ends the request that run copies, and task is, at once if the driver can. False: it was not touched. */
 bool lw_path_now(struct lw_worker *worker, struct lw_path *path, const struct lw_run *run, struct lw_task *task);
@@ -118,5 +127,8 @@ enum lw_reset {
  * A lane that is cut drops what the peer did not take yet, but not what it was just about to store; only its next
  * connection's fence tells that this is over. So whoever can wait resets gently. */
 bool lw_path_reset(struct lw_worker *worker, struct lw_path *path, enum lw_reason reason, enum lw_reset how);
+
+/* The same, gently, for all paths of a segment. */
+bool lw_paths_reset(struct lw_worker *worker, uint32_t segment, enum lw_reason reason);
 
 #endif

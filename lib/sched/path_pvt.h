@@ -88,9 +88,10 @@ static inline struct lw_refresh *lw_path_refresh(struct lw_worker *worker, const
 	return worker->engine->config.refresh ? worker->engine->segments[path->segment].refresh : NULL;
 }
 
-/* ranges.c: looks both ranges up, and keeps what answered for the rest of the pass. */
+/* ranges.c: looks both ranges up, and keeps what answered for the rest of the pass if it is the host's. *pair tells the
+ * kinds of memory; what was not found counts as the host's. */
 enum lw_reason lw_path_look_up(struct lw_worker *worker, struct lw_path *path, uint32_t access, uint64_t local,
-			       uint64_t remote, uint64_t length);
+			       uint64_t remote, uint64_t length, uint32_t *pair);
 
 /* Whether the range that answered last in this pass answers again. */
 static inline bool lw_path_hinted(const struct lw_worker *worker, const struct lw_hint *hint, uint64_t addr,
@@ -100,17 +101,25 @@ static inline bool lw_path_hinted(const struct lw_worker *worker, const struct l
 	       (hint->access & access) == access;
 }
 
-/* Both ranges of a request, before a byte moves. */
+/* Both ranges of a request, before a byte moves. The request may be another path's: that of *pair. */
 static inline enum lw_reason lw_path_check(struct lw_worker *worker, struct lw_path *path, uint8_t op, uint64_t local,
-					   uint64_t remote, uint64_t length)
+					   uint64_t remote, uint64_t length, uint32_t *pair)
 {
 	uint32_t access = op == LW_READ ? LW_ACCESS_REMOTE_READ : LW_ACCESS_REMOTE_WRITE;
 
+	*pair = LW_PAIR(LW_MEM_HOST, LW_MEM_HOST);
 	if (lw_path_hinted(worker, &worker->local_hint, local, length, 0) &&
 	    lw_path_hinted(worker, &path->hint, remote, length, access))
 		return LW_REASON_NONE;
-	return lw_path_look_up(worker, path, access, local, remote, length);
+	return lw_path_look_up(worker, path, access, local, remote, length, pair);
 }
+
+/* path.c */
+
+/* A task that is in no list waits for the path of another pair of kinds from now on. */
+void lw_path_move(struct lw_worker *worker, struct lw_path *path, uint32_t pair, struct lw_task *task);
+/* Puts a slice on a lane that has credit. */
+void lw_path_post(struct lw_worker *worker, struct lw_path *path, struct lw_lane *lane, struct lw_slice *slice);
 
 /* missed.c: requests outside of what the peer was seen to offer. */
 
@@ -142,6 +151,14 @@ uint32_t lw_path_near(const struct lw_path *path, uint64_t local, uint64_t remot
  * already, and bounds on what lanes hold don't count. NULL: it has to wait. */
 struct lw_lane *lw_path_choose(struct lw_worker *worker, struct lw_path *path, uint32_t lanes, uint64_t length,
 			       uint32_t priority, bool urgent);
+/* The longest that a slice of the path can be. */
+static inline uint64_t lw_path_slice_most(const struct lw_worker *worker, const struct lw_path *path)
+{
+	const struct lw_config *config = &worker->engine->config;
+
+	return path->staged && config->stage_bytes < config->slice_bytes ? config->stage_bytes : config->slice_bytes;
+}
+
 /* The length of the task's next slice on that lane, of which cut bytes are cut already. */
 uint64_t lw_path_slice_length(struct lw_worker *worker, const struct lw_path *path, const struct lw_lane *lane,
 			      const struct lw_task *task, uint64_t cut);

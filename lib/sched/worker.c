@@ -28,6 +28,7 @@
 #define HOT_NS 1000000     /* sockets are asked each pass for so long after they had something */
 #define SLEEP_BUSY_MS 2    /* longest sleep while something is under way */
 #define SLEEP_IDLE_MS 1000
+#define COPY_NS 2000000                /* a copy may take so long before the worker naps beside it */
 #define LOOKS_MAX 32                   /* at lanes, in one millisecond */
 #define SETTLE_NS UINT64_C(2000000000) /* how long the end waits for what can't be taken back */
 #define EAGER_PASSES 48                /* passes without work before the loop begins to pause */
@@ -107,6 +108,7 @@ int lw_worker_init(struct lw_worker *worker, struct lw_engine *engine, uint32_t 
 	TAILQ_INIT(&worker->live);
 	LIST_INIT(&worker->dirty);
 	lw_inbox_init(&worker->commands);
+	lw_bounces_init(&worker->bounces);
 	worker->lane_stride = lane_bytes(engine);
 	worker->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -120,8 +122,9 @@ int lw_worker_init(struct lw_worker *worker, struct lw_engine *engine, uint32_t 
 	if (error != 0)
 		goto fail;
 	/* calloc leaves untouched pages to the kernel: large tables cost what is used of them. */
-	worker->slices = calloc(config->max_slices + config->max_segments, sizeof(*worker->slices));
-	worker->paths = calloc(config->max_segments, sizeof(*worker->paths));
+	worker->slices = calloc(config->max_slices + LW_PAIRS * config->max_segments, sizeof(*worker->slices));
+	worker->segments = (uint32_t)config->max_segments;
+	worker->paths = calloc(LW_PAIRS * config->max_segments, sizeof(*worker->paths));
 	worker->lanes = aligned_alloc(LW_CACHE_LINE, config->max_lanes * worker->lane_stride);
 	worker->free_lanes = calloc(config->max_lanes, sizeof(*worker->free_lanes));
 	worker->intakes = calloc(config->max_channels, sizeof(*worker->intakes));
@@ -142,6 +145,11 @@ fail:
 
 void lw_worker_fini(struct lw_worker *worker)
 {
+	if (!lw_bounces_free(&worker->bounces))
+		lw_log(LW_LOG_WARNING,
+		       "worker %u ends while copies between a GPU and the host, or requests, still use "
+		       "bounce buffers: those are left as they are",
+		       worker->index);
 	free(worker->slices);
 	free(worker->paths);
 	free(worker->lanes);
@@ -305,9 +313,12 @@ static void take_task(struct lw_worker *worker, const struct lw_run *run, struct
 		return;
 	}
 	if (path->gen == 0)
-		lw_path_init(worker, path, index,
+		lw_path_init(worker, path, index, LW_PAIR(LW_MEM_HOST, LW_MEM_HOST),
 			     run->segment == LW_SEGMENT_LOCAL ? 1 : (uint32_t)(run->segment >> 32));
-	if (worker->draining || !lw_path_now(worker, path, run, task))
+	if (atomic_load_explicit(&worker->devices, memory_order_relaxed) ||
+	    atomic_load_explicit(&slot->devices, memory_order_relaxed))
+		path = lw_path_of(worker, path, run);
+	if (worker->draining || path->staged || !lw_path_now(worker, path, run, task))
 		lw_path_take(worker, path, task);
 }
 
@@ -483,6 +494,8 @@ uint32_t lw_worker_pass(struct lw_worker *worker, bool *worked)
 	}
 	if (worker->wanted != 0)
 		busy |= poll_drivers(worker);
+	if (worker->bounces.copies != 0)
+		busy |= lw_bounces_poll(worker);
 	for (uint32_t i = 0; i < worker->intake_count; i++)
 		busy |= take_from(worker, &worker->intakes[worker->intake_list[i]]);
 	lw_worker_tally_flush(worker); /* what ended at once is told at once */
@@ -503,7 +516,7 @@ static bool has_timers(const struct lw_worker *worker)
 {
 	const struct lw_path *path;
 
-	if (!TAILQ_EMPTY(&worker->active))
+	if (!TAILQ_EMPTY(&worker->active) || worker->bounces.copies != 0)
 		return true;
 	TAILQ_FOREACH(path, &worker->live, live_link)
 	if (path->inflight != 0)
@@ -526,7 +539,7 @@ static bool has_input(struct lw_worker *worker)
 
 bool lw_worker_sleep(struct lw_worker *worker, int timeout_ms)
 {
-	int longest = has_timers(worker) ? SLEEP_BUSY_MS : SLEEP_IDLE_MS;
+	int longest = worker->bounces.copies != 0 ? 1 : has_timers(worker) ? SLEEP_BUSY_MS : SLEEP_IDLE_MS;
 	bool woken = true;
 
 	if (timeout_ms < 0 || timeout_ms > longest)
@@ -542,6 +555,12 @@ bool lw_worker_sleep(struct lw_worker *worker, int timeout_ms)
 	atomic_store_explicit(&worker->sleeping, 0, memory_order_relaxed);
 	read_clock(worker);
 	return woken;
+}
+
+/* A copy is about to end, and nobody would wake us. */
+static bool copies_soon(const struct lw_worker *worker)
+{
+	return worker->bounces.copies != 0 && worker->now_ns - worker->bounces.began_ns < COPY_NS;
 }
 
 void lw_worker_run(struct lw_worker *worker)
@@ -562,7 +581,7 @@ void lw_worker_run(struct lw_worker *worker)
 			spins = 0;
 			continue;
 		}
-		if (adaptive && worker->now_ns - worker->worked_ns >= idle_ns) {
+		if (adaptive && worker->now_ns - worker->worked_ns >= idle_ns && !copies_soon(worker)) {
 			/* Woken: poll for a while before sleeping again. After a timer's turn one pass is enough. */
 			if (lw_worker_sleep(worker, -1))
 				worker->worked_ns = worker->now_ns;
@@ -593,15 +612,18 @@ static void settle_paths(struct lw_worker *worker)
 			next = TAILQ_NEXT(path, live_link);
 			held |= !lw_path_reset(worker, path, LW_REASON_SHUTDOWN, LW_RESET_NOW);
 		}
-		if (!held)
+		if (worker->bounces.copies != 0)
+			lw_bounces_poll(worker);
+		if (!held && (worker->bounces.copies == 0 || worker->bounces.given_up))
 			return;
 		for (uint32_t i = 0; i < lw_drivers_count; i++)
-			if (worker->driver_context[i] != NULL && lw_drivers[i]->poll != NULL)
+			if (held && worker->driver_context[i] != NULL && lw_drivers[i]->poll != NULL)
 				lw_drivers[i]->poll(worker->driver_context[i]);
 		usleep(100);
 	} while (lw_now_ns() < end_ns);
+	worker->bounces.given_up = true;
 	lw_log(LW_LOG_WARNING,
-	       "worker %u ends while the kernel still carries requests to files out: it may touch their memory later",
+	       "worker %u ends while the kernel, or a GPU, still carries requests out: it may touch their memory later",
 	       worker->index);
 }
 

@@ -13,6 +13,7 @@
 #include "lib/ring/command.h"
 #include "lib/ring/inbox.h"
 #include "lib/ring/spsc.h"
+#include "lib/sched/bounce.h"
 #include "lib/sched/lane.h"
 #include "lib/sched/path.h"
 
@@ -56,14 +57,17 @@ struct lw_worker {
 	uint32_t clocked; /* the pass in which the clock was read last */
 	uint32_t hot;     /* slices on lanes: epoll is asked each pass */
 	bool draining;    /* requests are queued, not carried out at once */
-	uint32_t ios;     /* drivers' descriptors in the epoll set */
+	/* Memory of a GPU was registered: set once, before it is on the map, by who does so. */
+	_Atomic bool devices;
+	uint32_t ios; /* drivers' descriptors in the epoll set */
 	struct lw_tally tally;
 	struct lw_hint local_hint;
 	struct lw_slice *slices;
 	uint32_t slices_used; /* ever; those below are in use or in free_slices */
 	uint32_t slices_held; /* in use */
 	struct lw_slice_list free_slices;
-	struct lw_path *paths;      /* one a segment slot */
+	struct lw_path *paths;      /* one a segment slot and pair of kinds of memory: lw_worker_path */
+	uint32_t segments;          /* slots there are */
 	struct lw_path_list active; /* with tasks or slices to post */
 	struct lw_path_list live;   /* with a segment */
 	LIST_HEAD(, lw_lane) dirty;
@@ -79,6 +83,7 @@ struct lw_worker {
 	uint32_t looks;              /* at lanes, that are left in this millisecond */
 	uint32_t wanted;             /* drivers that want to be polled, a bit each: lw_worker_want */
 	struct lw_inbox_node *later; /* commands that wait for the next millisecond */
+	struct lw_bounces bounces;
 	/* shared */
 	alignas(64) struct lw_inbox commands;
 	alignas(64) _Atomic uint32_t sleeping; /* every submit looks at it: nothing that is written often beside it */
@@ -183,6 +188,11 @@ static inline void lw_worker_finish(struct lw_worker *worker, struct lw_task *ta
 static inline void lw_worker_want(struct lw_worker *worker, uint32_t driver)
 {
 	worker->wanted |= UINT32_C(1) << driver;
+}
+
+static inline struct lw_path *lw_worker_path(const struct lw_worker *worker, uint32_t segment, uint32_t pair)
+{
+	return &worker->paths[(size_t)pair * worker->segments + segment];
 }
 
 static inline struct lw_lane *lw_worker_lane(const struct lw_worker *worker, uint32_t index)

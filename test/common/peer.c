@@ -30,6 +30,7 @@
 
 #include "common/bytes.h"
 #include "common/engines.h"
+#include "common/gpu.h"
 #include "common/net.h"
 #include "common/peer_meta.h"
 
@@ -42,6 +43,7 @@
 static struct {
 	struct lw_engine *engine;
 	unsigned char *memory;
+	unsigned char *seen; /* by the CPU; NULL: memory itself */
 	uint64_t length;
 	char settings[512];
 	char name[256];    /* of the engine; empty: the usual address */
@@ -88,6 +90,11 @@ static void answer_text(const char *text)
 static void answer_error(int error)
 {
 	answer("error %d %s", error, lw_last_error());
+}
+
+static unsigned char *seen(void)
+{
+	return own.seen != NULL ? own.seen : own.memory;
 }
 
 static struct lw_channel *channel_of(struct lw_engine *engine)
@@ -292,11 +299,11 @@ static void serve_line(const char *line)
 	} else if (sscanf(line, "fill %" SCNu64 " %" SCNu64 " %" SCNu64, &a, &b, &c) == 3) {
 		if (!inside(a, b))
 			return;
-		test_fill(own.memory + a, b, c);
+		test_fill(seen() + a, b, c);
 		answer("ok");
 	} else if (sscanf(line, "sum %" SCNu64 " %" SCNu64, &a, &b) == 2) {
 		if (inside(a, b))
-			answer("sum %08x", test_crc(own.memory + a, b));
+			answer("sum %08x", test_crc(seen() + a, b));
 	} else if (sscanf(line, "withdraw %" SCNu64, &a) == 1) {
 		if (inside(a, 1))
 			withdraw(a);
@@ -414,7 +421,7 @@ static void ring_alarms(const char *every)
 
 bool peer_main(int argc, char **argv, int *status)
 {
-	const char *links = NULL;
+	const char *links = NULL, *gpu = NULL;
 	void *at = NULL;
 	char line[512];
 	size_t used = 0;
@@ -439,6 +446,8 @@ bool peer_main(int argc, char **argv, int *status)
 			setpriority(PRIO_PROCESS, 0, atoi(argv[i] + 5));
 		else if (strncmp(argv[i], "link=", 5) == 0)
 			links = argv[i] + 5;
+		else if (strncmp(argv[i], "gpu=", 4) == 0)
+			gpu = argv[i] + 4;
 		else if (strncmp(argv[i], "offer=", 6) == 0)
 			own.parts = argv[i] + 6;
 		else if (strncmp(argv[i], "as=", 3) == 0)
@@ -449,8 +458,13 @@ bool peer_main(int argc, char **argv, int *status)
 			fail_msg("too many options");
 	}
 	own.length = strtoull(argv[2], NULL, 0);
-	if (!own.alloc)
+	if (gpu != NULL) {
+		own.memory = test_gpu_alloc(LW_GPU_CUDA, atoi(gpu), own.length);
+		own.seen = test_gpu_peek(own.memory);
+		snprintf(own.settings + used, sizeof(own.settings) - used, "cuda_library=%s", test_gpu_library());
+	} else if (!own.alloc) {
 		own.memory = test_map(own.length, at);
+	}
 	if (links != NULL) {
 		test_net_join(links);
 		snprintf(own.name, sizeof(own.name), "10.99.%lu.2", strtoul(links, NULL, 10));
@@ -465,7 +479,9 @@ bool peer_main(int argc, char **argv, int *status)
 	mask_alarms(SIG_UNBLOCK);
 	stop_stream();
 	*status = lw_engine_close(own.engine) == 0 ? 0 : 1;
-	if (!own.alloc)
+	if (gpu != NULL)
+		test_gpu_free(LW_GPU_CUDA, own.memory);
+	else if (!own.alloc)
 		test_unmap(own.memory, own.length);
 	return true;
 }

@@ -8,7 +8,7 @@
  *            engine; 127.0.0.1 if none is given), alarm=MICROSECONDS (a signal so often, as long as a command is
  *            carried out), nice=N (how gladly it yields the CPU), link=N (a network of its own, see common/net.h;
  *            link=N+M: with several links), alloc=1 (memory of lw_mem_alloc), deny=1 (a sandbox without
- *            process_vm_readv and process_vm_writev)
+ *            process_vm_readv and process_vm_writev), gpu=N (memory of that GPU, of the stand-in's)
  *   at start ready NAME ADDRESS BYTES
  *   fill OFFSET LENGTH SEED                                     -> ok
  *   sum OFFSET LENGTH                                           -> sum CRC-32

@@ -85,7 +85,7 @@ void test_still_open(struct test_still *still, uint32_t lanes, uint32_t ways)
 	TAILQ_INIT(&still->worker->live);
 	TAILQ_INIT(&still->worker->free_slices);
 	LIST_INIT(&still->worker->dirty);
-	lw_path_init(still->worker, still->path, 0, 1);
+	lw_path_init(still->worker, still->path, 0, 0, 1);
 	still->path->ways = ways;
 	for (uint32_t i = 0; i < lanes; i++) {
 		struct lw_lane *lane = zeroed(sizeof(*lane));

@@ -22,7 +22,9 @@
 #include "common/bytes.h"
 #include "common/engines.h"
 #include "common/files.h"
+#include "common/gpu.h"
 #include "common/nics.h"
+#include "drivers/nvlink/peer.h"
 #include "drivers/nvmeof/queue.h"
 #include "drivers/shm/peer.h"
 #include "lib/engine.h"
@@ -41,37 +43,68 @@ struct fixture {
 	const char *drivers;
 	enum place place;
 	bool moves_bytes;
+	enum { HOSTS = 0, NEAR = 1, FAR = 2 } gpus; /* whose memory is a GPU's: ours, the target's, or both */
 };
 
 static const struct fixture fixtures[] = {
-	{"tcp to a peer", "drivers=tcp", PEER, true},
-	{"tcp through pipes", "drivers=tcp tcp_splice_bytes=1", PEER, true},
-	{"tcp with checksums and a secret", "drivers=tcp tcp_checksum=on tcp_secret=shared", PEER, true},
-	{"tcp to itself", "drivers=tcp", OWN, true},
-	{"shm to itself", "drivers=shm,tcp", OWN, true},
-	{"shm to a peer in the process", "drivers=shm,tcp shm_peers=on", PEER, true},
-	{"shm by the kernel", "drivers=shm,tcp shm_peers=on", OUTSIDE, true},
-	{"shm to mapped memory", "drivers=shm,tcp shm_peers=on", MAPPED, true},
-	{"a file", "drivers=nvmeof", FILES, true},
-	{"three files", "drivers=nvmeof", FILES, true},
-	{"a file by a helper thread", "drivers=nvmeof", FILES, true},
-	{"three files through the page cache", "drivers=nvmeof file_direct=off", FILES, true},
-	{"a block device", "drivers=nvmeof", DEVICE, true},
-	{"rdma to a peer", "drivers=rdma", PEER, true},
-	{"rdma in small regions", "drivers=rdma rdma_max_mr_bytes=65536 rdma_wr=16", PEER, true},
-	{"null", "drivers=null,tcp", NOWHERE, false},
+	{"tcp to a peer", "drivers=tcp", PEER, true, HOSTS},
+	{"tcp through pipes", "drivers=tcp tcp_splice_bytes=1", PEER, true, HOSTS},
+	{"tcp with checksums and a secret", "drivers=tcp tcp_checksum=on tcp_secret=shared", PEER, true, HOSTS},
+	{"tcp to itself", "drivers=tcp", OWN, true, HOSTS},
+	{"shm to itself", "drivers=shm,tcp", OWN, true, HOSTS},
+	{"shm to a peer in the process", "drivers=shm,tcp shm_peers=on", PEER, true, HOSTS},
+	{"shm by the kernel", "drivers=shm,tcp shm_peers=on", OUTSIDE, true, HOSTS},
+	{"shm to mapped memory", "drivers=shm,tcp shm_peers=on", MAPPED, true, HOSTS},
+	{"a file", "drivers=nvmeof", FILES, true, HOSTS},
+	{"three files", "drivers=nvmeof", FILES, true, HOSTS},
+	{"a file by a helper thread", "drivers=nvmeof", FILES, true, HOSTS},
+	{"three files through the page cache", "drivers=nvmeof file_direct=off", FILES, true, HOSTS},
+	{"a block device", "drivers=nvmeof", DEVICE, true, HOSTS},
+	{"rdma to a peer", "drivers=rdma", PEER, true, HOSTS},
+	{"rdma in small regions", "drivers=rdma rdma_max_mr_bytes=65536 rdma_wr=16", PEER, true, HOSTS},
+	{"null", "drivers=null,tcp", NOWHERE, false, HOSTS},
+	{"tcp from a GPU", "drivers=tcp", PEER, true, NEAR},
+	{"tcp to a GPU", "drivers=tcp", PEER, true, FAR},
+	{"tcp between GPUs", "drivers=tcp", PEER, true, NEAR | FAR},
+	{"tcp between GPUs in small steps", "drivers=tcp stage_bytes=65536 stage_slots=3", PEER, true, NEAR | FAR},
+	{"tcp between GPUs with checksums and a secret", "drivers=tcp tcp_checksum=on tcp_secret=shared", PEER, true,
+	 NEAR | FAR},
+	{"itself between GPUs", "drivers=shm,tcp", OWN, true, NEAR | FAR},
+	{"shm to itself from a GPU", "drivers=shm,tcp", OWN, true, NEAR},
+	{"shm by the kernel from a GPU", "drivers=shm,tcp shm_peers=on", OUTSIDE, true, NEAR},
+	{"shm to mapped memory from a GPU", "drivers=shm,tcp shm_peers=on", MAPPED, true, NEAR},
+	{"tcp beside shm to a GPU", "drivers=shm,tcp shm_peers=on", OUTSIDE, true, FAR},
+	{"rdma from a GPU", "drivers=rdma,tcp", PEER, true, NEAR},
+	{"rdma beside tcp to a GPU", "drivers=rdma,tcp", PEER, true, FAR},
+	{"a file from a GPU", "drivers=nvmeof", FILES, true, NEAR},
+	{"null from a GPU", "drivers=null,tcp", NOWHERE, false, NEAR},
+	{"nvlink to itself", "drivers=shm,nvlink,tcp", OWN, true, NEAR | FAR},
+	{"nvlink to itself from the host", "drivers=shm,nvlink,tcp", OWN, true, FAR},
+	{"nvlink to itself, the host's memory", "drivers=shm,nvlink,tcp", OWN, true, NEAR},
+	{"nvlink to a peer in the process", "drivers=shm,nvlink,tcp", PEER, true, NEAR | FAR},
+	{"nvlink from the host to a peer in the process", "drivers=shm,nvlink,tcp", PEER, true, FAR},
+	{"nvlink to the host of a peer in the process", "drivers=shm,nvlink,tcp", PEER, true, NEAR},
+	{"nvlink from memory that is not pinned", "drivers=shm,nvlink,tcp gpu_pin=off", PEER, true, FAR},
+	{"nvlink to memory that is not pinned", "drivers=shm,nvlink,tcp gpu_pin=off", PEER, true, NEAR},
+	{"nvlink by handles", "drivers=shm,nvlink,tcp", OUTSIDE, true, NEAR | FAR},
+	{"nvlink by handles from the host", "drivers=shm,nvlink,tcp", OUTSIDE, true, FAR},
+	{"hip by handles", "drivers=shm,hip,tcp", OUTSIDE, true, NEAR | FAR},
+	{"musa by handles", "drivers=shm,musa,tcp", OUTSIDE, true, NEAR | FAR},
+	{"maca by handles", "drivers=shm,maca,tcp", OUTSIDE, true, NEAR | FAR},
 };
 #define FIXTURES (sizeof(fixtures) / sizeof(fixtures[0]))
 
 static uint64_t seed;
 
-/* A pair of engines (one, if the place is not a peer) with an area of memory each. */
+/* A pair of engines (one, if the place is not a peer) with an area of memory each. local and remote are what the CPU
+ * sees of them; near and far their addresses, which are others if it is a GPU's memory. */
 struct rig {
 	const struct fixture *fixture;
 	struct lw_engine *engine, *target;
 	struct lw_channel *channel;
 	lw_segment_t segment;
 	unsigned char *local, *remote;
+	unsigned char *near, *far;
 	uint64_t base; /* the segment's offset that remote is at */
 	lw_buffer_t local_id, remote_id;
 	char url[256]; /* of files */
@@ -157,12 +190,37 @@ static bool without_memory(const struct fixture *fixture)
 	return is_files(fixture);
 }
 
+/* Whose GPUs its memory is of. */
+static enum lw_gpu_vendor vendor_of(const struct fixture *fixture)
+{
+	for (int v = LW_GPU_HIP; v < LW_GPU_VENDORS; v++)
+		if (strstr(fixture->drivers, lw_gpu_vendor_name((enum lw_gpu_vendor)v)) != NULL)
+			return (enum lw_gpu_vendor)v;
+	return LW_GPU_CUDA;
+}
+
+/* Whether it is about a driver of GPUs. */
+static bool is_gpus(const struct fixture *fixture)
+{
+	return strncmp(fixture->name, "nvlink", 6) == 0 || vendor_of(fixture) != LW_GPU_CUDA;
+}
+
+/* Memory of a GPU, of all zeroes; *seen is what the CPU sees of it. */
+static unsigned char *map_gpu(enum lw_gpu_vendor vendor, int device, unsigned char **seen)
+{
+	unsigned char *memory = test_gpu_alloc(vendor, device, AREA);
+
+	*seen = test_gpu_peek(memory);
+	memset(*seen, 0, AREA);
+	return memory;
+}
+
 static struct rig set_up(const struct fixture *fixture, const char *settings, const char *target_settings)
 {
 	struct rig rig = {.fixture = fixture};
-	char text[256];
+	char text[512];
 
-	shm_peers_outside = fixture->place >= OUTSIDE;
+	shm_peers_outside = nvlink_peers_outside = fixture->place >= OUTSIDE;
 	nvmeof_backend_forced = strstr(fixture->name, "helper thread") != NULL ? &nvmeof_helper : NULL;
 	snprintf(text, sizeof(text), "%s %s", fixture->drivers, settings);
 	rig.engine = test_engine(text);
@@ -171,18 +229,24 @@ static struct rig set_up(const struct fixture *fixture, const char *settings, co
 		snprintf(text, sizeof(text), "%s %s", fixture->drivers, target_settings);
 		rig.target = test_engine(text);
 	}
-	rig.local = test_map(AREA, NULL);
+	rig.near = (fixture->gpus & NEAR) != 0 ? map_gpu(vendor_of(fixture), 0, &rig.local) : test_map(AREA, NULL);
+	if ((fixture->gpus & NEAR) == 0)
+		rig.local = rig.near;
 	rig.remote = NULL;
-	if (fixture->place != MAPPED)
+	if ((fixture->gpus & FAR) != 0)
+		rig.far = map_gpu(vendor_of(fixture), 1, &rig.remote);
+	else if (fixture->place != MAPPED)
 		rig.remote = test_map(AREA, NULL);
 	else if (lw_mem_alloc(rig.target, AREA, NULL, 0, (void **)&rig.remote) != 0)
 		fail_msg("no memory: %s", lw_last_error());
-	rig.local_id = test_register(rig.engine, rig.local, AREA, LW_ACCESS_LOCAL);
-	rig.base = (uint64_t)(uintptr_t)rig.remote;
+	if ((fixture->gpus & FAR) == 0)
+		rig.far = rig.remote;
+	rig.local_id = test_register(rig.engine, rig.near, AREA, LW_ACCESS_LOCAL);
+	rig.base = (uint64_t)(uintptr_t)rig.far;
 	if (is_files(fixture)) {
 		set_up_files(&rig);
 	} else {
-		rig.remote_id = test_register(rig.target, rig.remote, AREA, LW_ACCESS_REMOTE);
+		rig.remote_id = test_register(rig.target, rig.far, AREA, LW_ACCESS_REMOTE);
 		open_again(&rig);
 	}
 	assert_int_equal(lw_channel_self(rig.engine, &rig.channel), 0);
@@ -193,8 +257,18 @@ static void drop_remote(const struct rig *rig)
 {
 	if (rig->fixture->place == MAPPED)
 		assert_int_equal(lw_mem_free(rig->target, rig->remote), 0);
+	else if ((rig->fixture->gpus & FAR) != 0)
+		test_gpu_free(vendor_of(rig->fixture), rig->far);
 	else
 		test_unmap(rig->remote, AREA);
+}
+
+static void drop_local(const struct rig *rig)
+{
+	if ((rig->fixture->gpus & NEAR) != 0)
+		test_gpu_free(vendor_of(rig->fixture), rig->near);
+	else
+		test_unmap(rig->local, AREA);
 }
 
 static void tear_down(struct rig *rig)
@@ -203,9 +277,18 @@ static void tear_down(struct rig *rig)
 	if (rig->target != rig->engine)
 		assert_int_equal(lw_engine_close(rig->target), 0);
 	if (rig->local != NULL)
-		test_unmap(rig->local, AREA);
+		drop_local(rig);
 	if (rig->remote != NULL && rig->fixture->place != MAPPED) /* that went with the engine */
-		test_unmap(rig->remote, AREA);
+		drop_remote(rig);
+	if (rig->fixture->gpus == HOSTS)
+		return;
+	/* Nothing of the runtime is left, and no copy was one that it would have waited for. */
+	assert_int_equal(test_gpu_live("memory"), 0);
+	assert_int_equal(test_gpu_live("stream"), 0);
+	assert_int_equal(test_gpu_live("event"), 0);
+	assert_int_equal(test_gpu_live("import") + test_gpu_live("pinned"), 0);
+	assert_int_equal(test_gpu_live("host"), 0);
+	assert_int_equal(test_gpu_blocked(), 0);
 }
 
 /* True, and the reason is printed, if the fixture moves no bytes. */
@@ -245,7 +328,7 @@ static bool has_rdma(void)
 
 static struct lw_request request(const struct rig *rig, enum lw_op op, size_t here, size_t there, size_t length)
 {
-	return (struct lw_request){.local = rig->local + here,
+	return (struct lw_request){.local = rig->near + here,
 				   .segment = rig->segment,
 				   .offset = rig->base + there,
 				   .length = length,
@@ -644,7 +727,7 @@ static void test_local_range_not_registered_refused(void **state)
 	refused(&rig, what, LW_REASON_LOCAL_RANGE);
 	refused(&rig, request(&rig, LW_WRITE, AREA - 4095, 0, 4096), LW_REASON_LOCAL_RANGE);
 	what = request(&rig, LW_WRITE, 0, 0, 4096);
-	what.local = rig.local - 1;
+	what.local = rig.near - 1;
 	refused(&rig, what, LW_REASON_LOCAL_RANGE);
 	assert_int_equal(one(&rig, request(&rig, LW_WRITE, AREA - 4096, 0, 4096)).state, LW_COMPLETED);
 	test_unmap(other, 8192);
@@ -672,7 +755,7 @@ static void test_remote_range_not_offered_refused_and_untouched(void **state)
 	if (rig.fixture->place >= PEER) /* its new buffers are seen */
 		assert_int_equal(test_segment(rig.engine, rig.target), rig.segment);
 #define AT(addr, o, n)                                                                                                 \
-	((struct lw_request){.local = rig.local,                                                                       \
+	((struct lw_request){.local = rig.near,                                                                        \
 			     .segment = rig.segment,                                                                   \
 			     .offset = (uint64_t)(uintptr_t)(addr),                                                    \
 			     .length = (n),                                                                            \
@@ -683,15 +766,15 @@ static void test_remote_range_not_offered_refused_and_untouched(void **state)
 	refused(&rig, AT(parts + 2 * 4096, LW_WRITE, 1), LW_REASON_REMOTE_RANGE);
 	refused(&rig, AT(parts + 3 * 4096, LW_READ, 1), LW_REASON_REMOTE_RANGE);
 	refused(&rig, AT(parts + 4095, LW_WRITE, 2), LW_REASON_REMOTE_RANGE);
-	refused(&rig, AT(rig.remote - 1, LW_READ, 2), LW_REASON_REMOTE_RANGE);
-	refused(&rig, AT(rig.remote + AREA, LW_READ, 1), LW_REASON_REMOTE_RANGE);
-	refused(&rig, AT(rig.remote + AREA - 1, LW_WRITE, 2), LW_REASON_REMOTE_RANGE);
+	refused(&rig, AT(rig.far - 1, LW_READ, 2), LW_REASON_REMOTE_RANGE);
+	refused(&rig, AT(rig.far + AREA, LW_READ, 1), LW_REASON_REMOTE_RANGE);
+	refused(&rig, AT(rig.far + AREA - 1, LW_WRITE, 2), LW_REASON_REMOTE_RANGE);
 	refused(&rig, AT((void *)8, LW_READ, 64), LW_REASON_REMOTE_RANGE);
 	assert_int_equal(test_crc(parts, 4 * 4096), crc);
 	assert_int_equal(one(&rig, AT(parts, LW_READ, 4096)).state, LW_COMPLETED);
 	assert_memory_equal(rig.local, parts, 4096);
 	assert_int_equal(one(&rig, AT(parts + 4096, LW_WRITE, 4096)).state, LW_COMPLETED);
-	what = AT(rig.remote, LW_READ, 1);
+	what = AT(rig.far, LW_READ, 1);
 	what.offset = UINT64_MAX - 10;
 	what.length = 100;
 	assert_int_equal(lw_batch_alloc(rig.channel, 1, 0, NULL, &batch), 0);
@@ -796,7 +879,8 @@ static void test_range_withdrawn_by_peer_refused_others_exact(void **state)
 		pthread_join(thread[i], NULL);
 		assert_int_equal(atomic_load(&own[i].wrong), 0);
 	}
-	TEST_EVENTUALLY(lw_stats_lanes(rig.target, NULL, 0) <= 2);
+	/* What was withdrawn is the host's memory, and has lanes of its own. */
+	TEST_EVENTUALLY(lw_stats_lanes(rig.target, NULL, 0) <= (rig.fixture->gpus != HOSTS ? 4 : 2));
 	tear_down(&rig);
 }
 
@@ -1067,7 +1151,7 @@ static void unregister_in_storm(const struct fixture *fixture, int side)
 {
 	/* Where the peer does not look at ranges itself, each request to one that is gone waits until it was asked,
 	 * which is once a second. */
-	int rounds = side == 1 && strstr(fixture->drivers, "=rdma") != NULL ? 2 : 10;
+	int rounds = side == 1 && (strstr(fixture->drivers, "=rdma") != NULL || is_gpus(fixture)) ? 2 : 10;
 
 	for (int round = 0; round < rounds; round++) {
 		struct storm state = {.rig = set_up(fixture, "workers=2 " STORM_LANES, "workers=2")};
@@ -1081,7 +1165,7 @@ static void unregister_in_storm(const struct fixture *fixture, int side)
 		test_sleep_ms((uint32_t)(test_random(&seed) % 5));
 		if (side == 0) {
 			assert_int_equal(lw_memory_unregister(rig->engine, &rig->local_id, 1, 0), 0);
-			test_unmap(rig->local, AREA);
+			drop_local(rig);
 		} else {
 			assert_int_equal(lw_memory_unregister(rig->target, &rig->remote_id, 1, 0), 0);
 			drop_remote(rig);
@@ -1119,6 +1203,7 @@ static void test_stats_lanes_add_up(void **state)
 	struct rig rig = set_up(fixture, "workers=2 tcp_lanes=3", "workers=2");
 	struct lw_engine_stats whole = {.size = sizeof(whole)};
 	struct lw_lane_stats lanes[64], own = {0}, served = {0};
+	uint64_t by_gpu = 0;
 	struct lw_request requests[200];
 	uint64_t wrote = 0, read = 0;
 	int count;
@@ -1129,7 +1214,7 @@ static void test_stats_lanes_add_up(void **state)
 		*(i % 3 == 0 ? &read : &wrote) += requests[i].length;
 	}
 	complete(&rig, requests, 200);
-	refused(&rig, (struct lw_request){.local = rig.local - 1, .segment = rig.segment, .length = 1, .op = LW_READ},
+	refused(&rig, (struct lw_request){.local = rig.near - 1, .segment = rig.segment, .length = 1, .op = LW_READ},
 		LW_REASON_LOCAL_RANGE);
 	assert_int_equal(lw_stats_engine(rig.engine, &whole), 0);
 	assert_int_equal(whole.requests, 201);
@@ -1151,6 +1236,8 @@ static void test_stats_lanes_add_up(void **state)
 			sum->slices += lanes[i].slices;
 			sum->errors += lanes[i].errors;
 			sum->connects += lanes[i].connects;
+			if (strcmp(lanes[i].driver, lw_desc_gpu_names[vendor_of(fixture)]) == 0)
+				by_gpu += lanes[i].slices;
 		}
 	}
 	assert_int_equal(own.tx_bytes, wrote);
@@ -1159,6 +1246,8 @@ static void test_stats_lanes_add_up(void **state)
 	if (files_of(rig.fixture) == 1 && strstr(rig.fixture->drivers, "rdma_max_mr_bytes") == NULL)
 		assert_int_equal(own.slices, 200);
 	assert_int_equal(own.errors, 0);
+	if (is_gpus(fixture)) /* and not through bounce buffers of the host's */
+		assert_int_equal(by_gpu, 200);
 	if (strstr(rig.fixture->name, "tcp") != NULL) {
 		assert_int_equal(served.tx_bytes, read);
 		assert_int_equal(served.rx_bytes, wrote);
@@ -1170,13 +1259,36 @@ static void test_stats_lanes_add_up(void **state)
 	tear_down(&rig);
 }
 
+/* The process' runtimes from now on are the stand-in, before an engine looks for real ones. */
+static void use_standin(void)
+{
+	const struct lw_gpu *gpu;
+	char why[300] = "";
+
+	for (int v = 0; v < LW_GPU_VENDORS; v++)
+		if (lw_gpu_open((enum lw_gpu_vendor)v, test_gpu_library(), &gpu, why, sizeof(why)) != 0)
+			print_message("no stand-in: %s\n", why);
+	test_gpu_own_imports(true); /* peers that are reached as if they were outside are not */
+	test_gpu_delay(20);
+}
+
 #define CASE(f)                                                                                                        \
 	{                                                                                                              \
 #f, f                                                                                                  \
 	}
 
-/* An argument is a pattern of names, as "null*", or the word "files": the fixtures of files and devices, which are a
- * test of their own (test_conform_files.sh), since all together take long on a busy machine. */
+/* Which fixtures the test is about without an argument, and with a word as its argument, of which there is a script
+ * each, since all together take long on a busy machine. */
+static const char *group_of(const struct fixture *fixture)
+{
+	if (is_gpus(fixture))
+		return "nvlink";
+	if (fixture->gpus != HOSTS)
+		return strstr(fixture->drivers, "=tcp") != NULL ? "gpus_tcp" : "gpus";
+	return is_files(fixture) ? "files" : "";
+}
+
+/* An argument is a pattern of names, as "null*", or one of the words "files", "gpus", "gpus_tcp" and "nvlink". */
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -1212,17 +1324,22 @@ int main(int argc, char **argv)
 	enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 	static struct CMUnitTest tests[CASES * FIXTURES];
 	static char names[CASES * FIXTURES][128];
-	bool files = argc > 1 && strcmp(argv[1], "files") == 0;
+	const char *group = argc > 1 ? argv[1] : "";
+	bool files = strcmp(group, "files") == 0;
+	bool gpus = strncmp(group, "gpus", 4) == 0 || strcmp(group, "nvlink") == 0;
+	bool pattern = group[0] != '\0' && !files && !gpus;
 	size_t count = 0;
 
 	seed = test_seed();
+	if (gpus || pattern)
+		use_standin();
 	/* Without hardware the devices are this program's own; in the lab they are the kernel's. */
 	if (!files && !has_rdma())
 		test_nics(2);
-	if (argc > 1 && !files)
+	if (pattern)
 		cmocka_set_test_filter(argv[1]);
 	for (size_t f = 0; f < FIXTURES; f++) {
-		if (is_files(&fixtures[f]) != files && (files || argc == 1))
+		if (!pattern && strcmp(group_of(&fixtures[f]), group) != 0)
 			continue;
 		if (TEST_TSAN && fixtures[f].place >= OUTSIDE) {
 			print_message("skipped: ThreadSanitizer sees nothing of \"%s\"\n", fixtures[f].name);

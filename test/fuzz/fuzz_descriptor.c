@@ -34,6 +34,20 @@ static void check_promises(const struct lw_desc *desc)
 	}
 }
 
+static void check_gpus(const struct lw_desc *desc)
+{
+	for (size_t i = 0; i < LW_DESC_GPUS; i++) {
+		const struct lw_desc_gpu *gpu = &desc->gpu[i];
+
+		for (size_t k = 0; k < gpu->count; k++)
+			FUZZ_CHECK(gpu->memory[k].addr != 0 && gpu->memory[k].length != 0 &&
+					   gpu->memory[k].addr + gpu->memory[k].length <= INTEGERS_END &&
+					   (k == 0 ||
+					    gpu->memory[k].addr >= gpu->memory[k - 1].addr + gpu->memory[k - 1].length),
+				   "allocation %zu of GPU %zu can't be", k, i);
+	}
+}
+
 static void check_files(const struct lw_desc *desc)
 {
 	size_t mounts = 0;
@@ -64,9 +78,13 @@ static void check_same(const struct lw_desc *a, const struct lw_desc *b)
 		const struct lw_desc_buffer *left = &a->buffers[i], *right = &b->buffers[i];
 
 		FUZZ_CHECK(left->addr == right->addr && left->length == right->length &&
-				   left->access == right->access && strcmp(left->name, right->name) == 0,
+				   left->access == right->access && left->device == right->device &&
+				   strcmp(left->name, right->name) == 0,
 			   "buffer %zu became another", i);
 	}
+	for (size_t i = 0; i < LW_DESC_GPUS; i++)
+		FUZZ_CHECK(a->gpu[i].pid == b->gpu[i].pid && (a->gpu[i].pid == 0 || a->gpu[i].count == b->gpu[i].count),
+			   "another GPU %zu", i);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -85,6 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	}
 	check_promises(first);
+	check_gpus(first);
 	if (first->file_count != 0) { /* no engine writes such a one */
 		check_files(first);
 		lw_desc_free(first);

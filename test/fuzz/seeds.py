@@ -452,6 +452,20 @@ def descriptors():
         "priority_matrix": {"cpu:0": [["mlx5_0"], ["mlx5_1"]]},
         "rdma_server_name": "10.0.0.5:12001",
     }
+    handle = "AB" + "0" * 124 + "CD"
+    handles = [
+        {"addr": 1 << 20, "length": 1 << 21, "name": "cuda:0", "shm_name": handle},
+        {"addr": 1 << 30, "length": 4096, "name": "cpu:0", "shm_name": ""},
+    ]
+    gpu = {
+        "changes": 1,
+        "fd": 5,
+        "grants": [1048577, 1048578],
+        "host": "boot pid",
+        "memory": [{"addr": 4096, "device": 0, "handle": handle, "id": 7, "length": 4096}],
+        "nonce": "0123456789abcdef" * 2,
+        "pid": 77,
+    }
     several = [{"addr": 4096, "length": 1, "name": "cpu:0", "protocol": p} for p in ("rdma", "tcp")]
     seeds = {
         "plain": document(),
@@ -480,6 +494,16 @@ def descriptors():
             buffers=[keys[0] | {"protocol": p} for p in ("tcp", "rdma")],
         ),
         "rdma_without_devices": document(buffers=keys, protocol="rdma"),
+        "gpu_theirs": document(protocol="nvlink_intra", buffers=handles),
+        "gpu_several": document(
+            protocol=["hip", "musa"], buffers=[handles[0] | {"protocol": p} for p in ("hip", "musa")]
+        ),
+        "gpu_ours": document(lw={"device": [1, 0], "nvlink": gpu}),
+        "gpu_announced": document(
+            protocol="nvlink_intra",
+            buffers=[handles[0], {"addr": 1 << 20, "length": 1, "name": "x", "shm_name": ""}],
+            lw={"nvlink": gpu},
+        ),
         "empty": document(buffers=[]),
         "odd_names": document(
             name='a "quoted" \\ name \u00e9', buffers=[{"addr": 1, "length": 1, "name": "\u20ac" * 40}]

@@ -14,7 +14,7 @@
 
 #include <lanewise/types.h>
 
-#include "drivers/shm/door.h"
+#include "lib/door.h"
 #include "lib/clock.h"
 
 #define AREA 16384u

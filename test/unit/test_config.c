@@ -143,7 +143,7 @@ static void test_lw_config_load_nothing_set_defaults(void **state)
 	(void)state;
 	assert_int_equal(lw_config_load(&config, NULL, NULL, 0), 0);
 	assert_string_equal(config.metadata, "P2PHANDSHAKE");
-	assert_string_equal(config.drivers, "shm,rdma,tcp,nvmeof,null");
+	assert_string_equal(config.drivers, "shm,nvlink,hip,musa,maca,rdma,tcp,nvmeof,null");
 	assert_string_equal(config.cpus, "");
 	assert_int_equal(config.workers, 1);
 	assert_int_equal(config.poll, LW_POLL_ADAPTIVE);

@@ -127,6 +127,33 @@ static void test_encode_integers_above_doubles_are_exact(void **state)
 	free(text);
 }
 
+static void test_encode_decode_tells_whose_memory_is_a_gpus(void **state)
+{
+	struct lw_desc_buffer buffers[] = {
+		{.addr = 4096, .length = 4096, .access = LW_ACCESS_REMOTE, .name = "n"},
+		{.addr = 8192, .length = 4096, .access = LW_ACCESS_REMOTE, .name = "cuda:0", .device = true}};
+	struct lw_desc desc = {
+		.name = "n", .protocol = "tcp", .tcp_port = 1, .tcp_version = 2, .buffer_count = 2, .buffers = buffers};
+	struct lw_desc *read;
+	size_t length;
+	char *text;
+
+	(void)state;
+	assert_int_equal(lw_desc_encode(&desc, &text, &length), 0);
+	assert_non_null(strstr(text, "\"lw\":{\"device\":[0,1]}"));
+	read = decode(text);
+	assert_false(read->buffers[0].device);
+	assert_true(read->buffers[1].device);
+	lw_desc_free(read);
+	free(text);
+	/* A name says nothing: of a peer that is not ours it may be an operator's. */
+	read = decode(
+		"{\"buffers\":[{\"addr\":4096,\"length\":1,\"name\":\"cuda:0\"}],\"name\":\"n\",\"protocol\":\"tcp\","
+		"\"tcp_data_port\":1}");
+	assert_false(read->buffers[0].device);
+	lw_desc_free(read);
+}
+
 static void test_encode_decode_full_segment_is_the_same(void **state)
 {
 	struct lw_desc_buffer buffers[3] = {
@@ -370,6 +397,9 @@ static const struct shape wrong[] = {
 	{"access too long", "{\"buffers\":[" BUF("1", "1") "],\"lw\":{\"access\":[3,3]}," HEAD "}"},
 	{"access for no buffer", "{\"buffers\":[],\"lw\":{\"access\":[3]}," HEAD "}"},
 	{"access no list", "{\"buffers\":[" BUF("1", "1") "],\"lw\":{\"access\":3}," HEAD "}"},
+	{"device too short", "{\"buffers\":[" BUF("1", "1") "," BUF("9", "1") "],\"lw\":{\"device\":[1]}," HEAD "}"},
+	{"device no list", "{\"buffers\":[" BUF("1", "1") "],\"lw\":{\"device\":1}," HEAD "}"},
+	{"device 2", "{\"buffers\":[" BUF("1", "1") "],\"lw\":{\"device\":[2]}," HEAD "}"},
 	{"access 4", "{\"buffers\":[" BUF("1", "1") "],\"lw\":{\"access\":[4]}," HEAD "}"},
 	{"access a text", "{\"buffers\":[" BUF("1", "1") "],\"lw\":{\"access\":[\"rw\"]}," HEAD "}"},
 };
@@ -557,6 +587,7 @@ int main(void)
 		cmocka_unit_test(test_decode_reference_tcp_document_gives_its_fields),
 		cmocka_unit_test(test_encode_plain_segment_has_the_reference_bytes),
 		cmocka_unit_test(test_encode_integers_above_doubles_are_exact),
+		cmocka_unit_test(test_encode_decode_tells_whose_memory_is_a_gpus),
 		cmocka_unit_test(test_encode_decode_full_segment_is_the_same),
 		cmocka_unit_test(test_encode_decode_shared_memory_is_the_same),
 		cmocka_unit_test(test_encode_decode_several_protocols_are_the_same),

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "common/engines.h"
-#include "drivers/shm/door.h"
+#include "lib/door.h"
 #include "lib/clock.h"
 
 #define BUFFERS 100u

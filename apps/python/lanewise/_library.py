@@ -110,6 +110,8 @@ class EngineStats(ctypes.Structure):
         ("live_buffers", ctypes.c_uint32),
         ("live_segments", ctypes.c_uint32),
         ("live_channels", ctypes.c_uint32),
+        ("staged_bytes", ctypes.c_uint64),
+        ("copy_errors", ctypes.c_uint64),
     ]
 
 

@@ -34,7 +34,8 @@ extern "C" {
 	X(FILE_IO, EIO, "reading or writing the file or device failed; see the system's log")                          \
 	X(FILE_FULL, ENOSPC, "no space is left for the file, or a quota or limit of its size is reached")              \
 	X(FILE_SHORT, ENODATA, "the file ends before the range; it is shorter than its segment says")                  \
-	X(FILE_READ_ONLY, EROFS, "the file can't be written here: it was opened for reading alone")
+	X(FILE_READ_ONLY, EROFS, "the file can't be written here: it was opened for reading alone")                    \
+	X(DEVICE, EIO, "copying between the host and the memory of a GPU failed, here or at the peer")
 
 enum lw_reason {
 #define X(name, err, text) LW_REASON_##name,

@@ -11,7 +11,7 @@ extern "C" {
 
 /* One buffer to register. */
 struct lw_memory {
-	void *addr;           /* first byte; not NULL */
+	void *addr;           /* first byte; not NULL; of a GPU's memory, too, whose runtime the process uses */
 	size_t length;        /* bytes, 1 .. 2^47; addr + length must not wrap */
 	uint32_t access;      /* enum lw_access, or-ed */
 	uint32_t reserved;    /* 0 */
@@ -24,10 +24,12 @@ struct lw_memory {
  * With a metadata store all of them are announced there in one publication, which the call waits for, at most
  * for the setting store_timeout_ms; if the store refuses, none is registered.
  * Any thread. Waits for no peer; a worker may be asked to prepare keys. ids receives count handles.
- * 0; -EINVAL NULL, zero count or length, wrap-around, unknown access bits, malformed location; -ETIMEDOUT,
- * -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET, -EACCES, -EIO, -ENOSPC, -EROFS, -EMSGSIZE, -EPROTO, -EMFILE the store;
- * -ESTALE another engine has taken this one's name there; -EEXIST the range overlaps a registered one, or another of
- * the list; -ENOSPC more than the setting max_buffers; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
+ * A buffer of a GPU's memory lies in one allocation, which must stay as long as it is registered; the first one of a
+ * GPU makes bounce buffers for the workers (settings stage_slots and stage_bytes). 0; -EINVAL NULL, zero count or
+ * length, wrap-around, unknown access bits, malformed location; -ETIMEDOUT, -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET,
+ * -EACCES, -EIO, -ENOSPC, -EROFS, -EMSGSIZE, -EPROTO, -EMFILE the store; -ESTALE another engine has taken this one's
+ * name there; -EEXIST the range overlaps a registered one, or another of the list; -ENOSPC more than the setting
+ * max_buffers; -ENOMEM; -ESHUTDOWN; -EOWNERDEAD. */
 LW_API int lw_memory_register(struct lw_engine *engine, const struct lw_memory *list, size_t count, lw_buffer_t *ids);
 
 /* Takes count buffers back. Each is tried; the first error is returned. Requests that use one of them end FAILED with
@@ -37,7 +39,7 @@ LW_API int lw_memory_register(struct lw_engine *engine, const struct lw_memory *
  * Any thread, not a worker. Blocks until every worker confirmed, at most timeout_ms (0: 5,000), and for the store at
  * most for the setting store_timeout_ms.
  * 0; -EINVAL NULL or zero count; -EBADF stale or foreign handle; -EBUSY a worker did not confirm in time, or a disk
- * still has the memory (the buffer is not offered any more, but must not be unmapped; call again); -ESHUTDOWN;
+ * or GPU still has the memory (the buffer is not offered any more, but must not be unmapped; call again); -ESHUTDOWN;
  * -EOWNERDEAD. */
 LW_API int lw_memory_unregister(struct lw_engine *engine, const lw_buffer_t *ids, size_t count, uint32_t timeout_ms);
 

@@ -56,6 +56,8 @@ struct lw_engine_stats {
 	uint32_t live_buffers;
 	uint32_t live_segments;
 	uint32_t live_channels;
+	uint64_t staged_bytes; /* copied between memory of GPUs and bounce buffers, for us and for peers */
+	uint64_t copy_errors;  /* such copies that failed */
 };
 
 /* Figures of at most max lanes, own and served ones. Any thread. Never blocks beyond a short table lock. The number of

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door: memory in which an engine and the peers that reach into its memory meet. The engine owns it and says there
- * which buffers are offered; each lane of a peer has a place in it where it says that it is inside.
+/* The door: memory in which an engine and the peers that reach into its memory meet, for drivers with such peers. The
+ * engine owns it and says there which buffers are offered; each lane of a peer has a place in it where it says that it
+ * is inside.
  *
  *            owner                                           a peer's lane
  *   offer    grant = {gen, access}
@@ -20,8 +21,8 @@
  * memory can't be shrunk and is as large as its own arithmetic says, before it looks at anything. Who may map it could
  * also write to the process' memory (the kernel asks for the same right), so there is nothing to gain in it.
  */
-#ifndef LW_SHM_DOOR_H
-#define LW_SHM_DOOR_H
+#ifndef LW_DOOR_H
+#define LW_DOOR_H
 
 #include <assert.h>
 #include <stdalign.h>
@@ -29,6 +30,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define DOOR_PLACES 256u
 #define DOOR_BUFFERS_MAX (1u << 20)
@@ -89,6 +91,9 @@ struct door {
 
 /* This process, as it enters itself in a place. 0 with a reason: /proc is not this process' own. */
 uint64_t door_self(char *why, size_t why_size);
+
+/* When a process was started, in ticks after the boot: with its number that names it for ever. 0: unknown. */
+uint64_t door_started(pid_t pid);
 
 /* The owner: a door for so many buffers with a random nonce. 0; -ENOMEM, -EMFILE, -ENOSYS, with the reason. */
 int door_open(uint32_t buffers, struct door **out, char *why, size_t why_size);

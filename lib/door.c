@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "drivers/shm/door.h"
+#include "lib/door.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,8 +34,7 @@ static size_t door_bytes(uint32_t buffers)
 	return (sizeof(struct door_page) + (size_t)buffers * sizeof(struct door_grant) + 4095) / 4096 * 4096;
 }
 
-/* When the process was started, in ticks after the boot. 0: unknown. */
-static uint64_t start_of(pid_t pid)
+uint64_t door_started(pid_t pid)
 {
 	char path[40], text[1024];
 	const char *at;
@@ -62,7 +61,7 @@ static uint64_t start_of(pid_t pid)
 
 uint64_t door_self(char *why, size_t why_size)
 {
-	uint64_t start = start_of(getpid());
+	uint64_t start = door_started(getpid());
 	char link[16] = "";
 
 	if (readlink("/proc/self", link, sizeof(link) - 1) <= 0 || atoi(link) != (int)getpid() || start == 0) {
@@ -85,7 +84,7 @@ static bool is_dead(uint64_t owner)
 	dead = poll(&poll_fd, 1, 0) > 0;
 	/* Alive: is it still the same process? */
 	if (!dead) {
-		uint64_t start = start_of(pid);
+		uint64_t start = door_started(pid);
 
 		dead = start != 0 && start != (owner & START_MASK);
 	}
