@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A segment of one file beside fio's io_uring engine on the same file with the same block and depth, past the page cache,
 in interleaved rounds. LW_BENCH_FILE names a file or block device to use, of 512 MiB or more, whose contents are lost; else
-a file is made."""
+a file is made. With --fabric it is a namespace of the kernel's NVMe over TCP target, in the lab's virtual machine."""
 
 import json
 import os
@@ -10,10 +10,24 @@ import sys
 import tempfile
 
 import bench
+import lab
 
 AREA = 512 << 20  # bytes of the file that both go through, again and again; ours through as much memory
 DEPTH = 16  # requests under way, on both sides
 OTHERS_BUSY = 0.1  # CPUs; more than that spoils a run
+
+# Of the lab: a disk in memory, offered and connected to.
+LAB_MIB = 3072
+TARGET = f"""
+set -e
+source test/lab/nvme.sh
+nvme_load
+nvme_subsystem nqn.lab:disk "$(nvme_memory_disk {AREA >> 20})"
+nvme_port 1 tcp 10.98.0.2 4420 nqn.lab:disk
+LW_BENCH_FILE=/dev/$(nvme_namespace "$(nvme_connect transport=tcp traddr=10.98.0.2 host_traddr=10.98.0.1 trsvcid=4420 \\
+	nqn=nqn.lab:disk keep_alive_tmo=30 ctrl_loss_tmo=600)")
+export LW_BENCH_FILE
+"""
 
 # label, operation, block, its bytes
 CASES = [
@@ -26,7 +40,7 @@ CASES = [
 ]
 
 
-def engine(results, path, case, seconds):
+def engine(results, what, path, case, seconds):
     label, operation, block, _ = case
     command = [
         bench.program("lwbench"), "initiator", "--target", f"file:{path}", "--op", operation, "--block-size", block,
@@ -36,9 +50,9 @@ def engine(results, path, case, seconds):
     row = json.loads(bench.run(command, seconds + 60))["results"][0]
     if row["failed"]:
         raise bench.Failed(f"{row['failed']} requests failed")
-    results.add(f"file_{label}_gbps", row["gbps"], "GB/s")
-    results.add(f"file_{label}_p99_us", row["batch_p99_us"], "us")
-    results.add(f"file_{label}_cpu", row["cpu_s_per_gib"], "CPU-s/GiB")
+    results.add(f"{what}_{label}_gbps", row["gbps"], "GB/s")
+    results.add(f"{what}_{label}_p99_us", row["batch_p99_us"], "us")
+    results.add(f"{what}_{label}_cpu", row["cpu_s_per_gib"], "CPU-s/GiB")
 
 
 def fio(results, path, case, seconds, name="fio", more=()):
@@ -57,8 +71,15 @@ def fio(results, path, case, seconds, name="fio", more=()):
     results.add(f"{name}_{label}_cpu", cpu / (side["io_bytes"] / (1 << 30)), "CPU-s/GiB")
 
 
+def more_options(parser):
+    parser.add_argument("--fabric", action="store_true", help="NVMe over TCP, in the lab")
+
+
 def suite():
-    options = bench.arguments(__doc__, seconds=1)
+    options = bench.arguments(__doc__, seconds=1, more=more_options)
+    what = "fabric" if options.fabric else "file"
+    if options.fabric and "LW_BENCH_FILE" not in os.environ:
+        lab.enter(options, LAB_MIB, TARGET)
     results = bench.Results()
     about = bench.machine()
     given = os.environ.get("LW_BENCH_FILE")
@@ -75,7 +96,7 @@ def suite():
         for number in range(options.rounds):
             print(f"bench: round {number + 1} of {options.rounds}", file=sys.stderr)
             for case in CASES:
-                engine(results, path, case, options.seconds)
+                engine(results, what, path, case, options.seconds)
                 if beside:
                     fio(results, path, case, options.seconds)
             if beside:
@@ -83,8 +104,8 @@ def suite():
                 fio(results, path, CASES[4], options.seconds, "fio_fixed", ["--fixedbufs=1", "--registerfiles=1"])
             results.add("others_busy", bench.others_busy(), "CPUs")
     for label, *_ in CASES:
-        results.ratio(f"file_vs_fio_{label}", f"file_{label}_gbps", f"fio_{label}_gbps", "more")
-        results.ratio(f"file_vs_fio_cpu_{label}", f"file_{label}_cpu", f"fio_{label}_cpu", "less")
+        results.ratio(f"{what}_vs_fio_{label}", f"{what}_{label}_gbps", f"fio_{label}_gbps", "more")
+        results.ratio(f"{what}_vs_fio_cpu_{label}", f"{what}_{label}_cpu", f"fio_{label}_cpu", "less")
     for label in ("4k_read", "1m_read"):
         results.ratio(f"fio_fixed_vs_fio_{label}", f"fio_fixed_{label}_gbps", f"fio_{label}_gbps")
     busy = results.median("others_busy")

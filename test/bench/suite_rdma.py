@@ -6,11 +6,10 @@ import os
 import sys
 
 import bench
+import lab
 import perftest
 from suite_tcp import rows
 
-LAB = os.path.join(bench.HERE, "..", "lab", "lab.sh")
-LAB_S = 3000
 BUFFER = "16m"
 OURS, THEIRS = "rxe0", "rxe1"
 PAIRS = ((OURS, THEIRS), ("rxe2", "rxe3"))
@@ -87,7 +86,7 @@ def ratios(results):
 def suite():
     options = bench.arguments(__doc__, seconds=1.0)
     if not os.path.exists(f"/sys/class/infiniband/{OURS}"):
-        enter_lab(options)
+        lab.enter(options)
     results = bench.Results()
     about = bench.machine()
     tests = perftest.Perftest()
@@ -101,15 +100,6 @@ def suite():
     ratios(results)
     results.note("soft-RoCE in an emulated machine: ratios of one boot tell something, rates nothing")
     bench.finish("rdma", results, about, options)
-
-
-def enter_lab(options):
-    """The same command in the lab; its exit status is ours."""
-    command = ["bash", LAB, "-t", str(LAB_S)]
-    if options.json and options.json != "-":
-        folder = os.path.dirname(os.path.abspath(options.json))
-        command += ["-w", folder]
-    os.execvp("bash", command + [sys.executable, "-B"] + sys.argv)
 
 
 if __name__ == "__main__":
