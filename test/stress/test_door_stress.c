@@ -14,8 +14,8 @@
 
 #include <lanewise/types.h>
 
-#include "lib/door.h"
 #include "lib/clock.h"
+#include "lib/door.h"
 
 #define AREA 16384u
 #define POISON 0xa5

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "common/engines.h"
-#include "lib/door.h"
 #include "lib/clock.h"
+#include "lib/door.h"
 
 #define BUFFERS 100u
 #define RW (LW_ACCESS_REMOTE_READ | LW_ACCESS_REMOTE_WRITE)
