@@ -111,7 +111,7 @@ static void unpin(struct nvlink_engine *nvlink, const struct nvlink_buffer *buff
 	int device = lw_gpu_used_device(nvlink->gpu);
 	struct lw_gpu_guard guard;
 
-	if (!buffer->pinned || device < 0 || lw_gpu_enter(nvlink->gpu, device, &guard) != 0)
+	if (!buffer->pinned || device < 0 || lw_gpu_enter_to_free(nvlink->gpu, device, &guard) != 0)
 		return;
 	lw_gpu_host_unpin(nvlink->gpu, (void *)(uintptr_t)buffer->addr);
 	lw_gpu_leave(&guard);

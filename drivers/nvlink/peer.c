@@ -129,7 +129,7 @@ static void give_import(struct nvlink_import *import)
 		while (*link != import)
 			link = &(*link)->next;
 		*link = import->next;
-		if (lw_gpu_enter(import->gpu, import->entered, &guard) == 0) {
+		if (lw_gpu_enter_to_free(import->gpu, import->entered, &guard) == 0) {
 			lw_gpu_ipc_close(import->gpu, import->base);
 			lw_gpu_leave(&guard);
 		}

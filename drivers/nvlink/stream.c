@@ -131,7 +131,7 @@ void nvlink_worker_close(void *worker_context)
 		if (device == NULL && pinned == NULL)
 			continue;
 		/* Without it the runtime finds another device, which the process has not used so far maybe. */
-		error = lw_gpu_enter(nvlink->gpu, i, &guard);
+		error = lw_gpu_enter_to_free(nvlink->gpu, i, &guard);
 		lw_gpu_host_free(nvlink->gpu, pinned);
 		if (device != NULL)
 			free_device(device);

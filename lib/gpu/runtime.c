@@ -10,6 +10,8 @@
 
 #include "lib/gpu/vendor.h"
 
+#define FREE_TRIES 3 /* to enter a device for those who give something back */
+
 struct lw_gpu {
 	enum lw_gpu_vendor vendor;
 	const struct lw_gpu_names *names;
@@ -387,6 +389,15 @@ static int context_of(const struct lw_gpu *seen, int device, void **out)
 	}
 	*out = context;
 	return 0;
+}
+
+int lw_gpu_enter_to_free(const struct lw_gpu *gpu, int device, struct lw_gpu_guard *guard)
+{
+	int error = -EIO;
+
+	for (int i = 0; i < FREE_TRIES && error != 0; i++)
+		error = lw_gpu_enter(gpu, device, guard);
+	return error;
 }
 
 int lw_gpu_enter(const struct lw_gpu *gpu, int device, struct lw_gpu_guard *guard)

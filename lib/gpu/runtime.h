@@ -92,6 +92,9 @@ bool lw_gpu_is_pinned(const struct lw_gpu *gpu, const void *addr);
  * process has none yet, which takes its time: whoever must not wait calls it before from a thread that may. Later ones
  * take well under a microsecond. */
 int lw_gpu_enter(const struct lw_gpu *gpu, int device, struct lw_gpu_guard *guard);
+/* The same, for whoever gives something back and has no later occasion to: an error that passes leaves nothing behind.
+ */
+int lw_gpu_enter_to_free(const struct lw_gpu *gpu, int device, struct lw_gpu_guard *guard);
 void lw_gpu_leave(const struct lw_gpu_guard *guard);
 
 /* A stream that waits for no other one. In a guard; may take its time, as destroy. Destroy drops nothing that is in it:

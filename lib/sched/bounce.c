@@ -41,12 +41,12 @@ static void pool_free(struct lw_bounce_pool *pool)
 
 	for (line = pool->lines; line != NULL; line = next) {
 		next = line->next;
-		if (lw_gpu_enter(pool->gpu, line->device, &guard) != 0)
+		if (lw_gpu_enter_to_free(pool->gpu, line->device, &guard) != 0)
 			continue; /* the runtime is gone */
 		line_free(line);
 		lw_gpu_leave(&guard);
 	}
-	if (pool->memory != NULL && lw_gpu_enter(pool->gpu, pool->device, &guard) == 0) {
+	if (pool->memory != NULL && lw_gpu_enter_to_free(pool->gpu, pool->device, &guard) == 0) {
 		lw_gpu_host_free(pool->gpu, pool->memory);
 		lw_gpu_leave(&guard);
 	}

@@ -228,6 +228,30 @@ static void test_guards_nest_and_restore_the_device(void **state)
 	}
 }
 
+/* Who frees has no other occasion: what fails once is tried again. */
+static void test_fault_that_passes_does_not_keep_from_freeing(void **state)
+{
+	(void)state;
+	for (int v = 0; v < LW_GPU_VENDORS; v++) {
+		enum lw_gpu_vendor vendor = (enum lw_gpu_vendor)v;
+		const char *entry = vendor == LW_GPU_CUDA || vendor == LW_GPU_MUSA ? "CtxPushCurrent" : "GetDevice";
+		const struct lw_gpu *gpu = open_gpu(vendor);
+		struct lw_gpu_guard guard;
+
+		assert_int_equal(lw_gpu_enter(gpu, 1, &guard), 0); /* its context is there */
+		lw_gpu_leave(&guard);
+		test_gpu_fail(entry, 1, 1);
+		assert_true(lw_gpu_enter(gpu, 1, &guard) < 0);
+		test_gpu_fail(entry, 1, 1);
+		assert_int_equal(lw_gpu_enter_to_free(gpu, 1, &guard), 0);
+		assert_true(test_gpu_failed());
+		lw_gpu_leave(&guard);
+		test_gpu_fail(entry, 0, 1);
+		assert_true(lw_gpu_enter_to_free(gpu, 1, &guard) < 0);
+		test_gpu_fail(entry, 0, 0);
+	}
+}
+
 static void test_copies_move_bytes_between_devices_and_host(void **state)
 {
 	(void)state;
@@ -446,6 +470,7 @@ int main(void)
 		cmocka_unit_test(test_find_that_fails_is_no_word_for_the_hosts),
 		cmocka_unit_test(test_find_of_pinned_memory_is_the_hosts),
 		cmocka_unit_test(test_guards_nest_and_restore_the_device),
+		cmocka_unit_test(test_fault_that_passes_does_not_keep_from_freeing),
 		cmocka_unit_test(test_copies_move_bytes_between_devices_and_host),
 		cmocka_unit_test(test_event_query_waits_for_nobody),
 		cmocka_unit_test(test_handle_opens_in_another_process_until_the_memory_is_freed),

@@ -23,7 +23,7 @@ ACCESS_LOCAL, ACCESS_READ, ACCESS_WRITE, ACCESS_REMOTE = range(4)
 REASONS = (
     "none local_range remote_range refused unreachable reset protocol restarted timeout canceled segment_closed "
     "unregistered shutdown no_driver fault resources options unauthorized corrupt "
-    "file_io file_full file_short file_read_only"
+    "file_io file_full file_short file_read_only device"
 ).split()
 
 
