@@ -20,9 +20,11 @@
 #endif
 
 /* Counted while armed is not 0; lock calls from code between foreign_from and foreign_to apart. */
-static _Atomic int armed;
-static _Atomic uint64_t allocations, locks, foreign_locks;
-static _Atomic uintptr_t foreign_from, foreign_to;
+#define COUNTER static __attribute__((unused)) _Atomic
+COUNTER int armed;
+COUNTER uint64_t allocations, locks, foreign_locks;
+COUNTER uintptr_t foreign_from, foreign_to;
+#undef COUNTER
 
 #ifndef SANITIZED
 #pragma GCC visibility push(default) /* shared libraries are to find them */
