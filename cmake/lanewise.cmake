@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The functions that CMakeLists.txt is made of. Patterns are relative to the source folder.
 
-set(LW_TEST_TIMEOUT 240) # seconds; under a sanitizer the longest takes most of it
+set(LW_TEST_TIMEOUT 360) # seconds; under a sanitizer the longest takes most of it
 set(LW_LAB_TIMEOUT 480)  # of a test that boots virtual machines
 set(LW_TEST_SKIP 77)     # exit status of a test that was skipped
 

@@ -70,6 +70,15 @@ struct lw_view {
 	struct lw_addrs rpc;  /* its handshake port */
 };
 
+/* What a driver keeps of the peer for this view. NULL: the view has this route no more, or is NULL itself. */
+static inline void *lw_view_peer(const struct lw_view *view, uint32_t driver)
+{
+	for (uint32_t i = 0; view != NULL && i < view->route_count; i++)
+		if (view->routes[i].driver == driver)
+			return view->routes[i].peer;
+	return NULL;
+}
+
 #define LW_VIA_ANY (-1)
 
 struct lw_segment_slot {

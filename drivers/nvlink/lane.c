@@ -39,15 +39,6 @@ static void on_end(struct lw_io *io, uint32_t events)
 	enqueue(own);
 }
 
-/* The driver's own in the view as it is now. NULL: the view has this way no more, or the segment is closed. */
-static struct nvlink_reach *reach_in(const struct lw_view *view, uint32_t driver)
-{
-	for (uint32_t i = 0; view != NULL && i < view->route_count; i++)
-		if (view->routes[i].driver == driver)
-			return view->routes[i].peer;
-	return NULL;
-}
-
 /* Opening and closing -------------------------------------------------------------------------------------------------
  */
 
@@ -84,7 +75,7 @@ static int open_peer(struct nvlink_lane *own, struct nvlink_reach *reach)
 int nvlink_lane_open(struct lw_lane *lane, const struct lw_view *view)
 {
 	struct nvlink_lane *own = own_of(lane);
-	struct nvlink_reach *reach = reach_in(view, lane->driver);
+	struct nvlink_reach *reach = lw_view_peer(view, lane->driver);
 	int error = 0;
 
 	*own = (struct nvlink_lane){.lane = lane, .worker = lane->worker->driver_context[lane->driver], .io.fd = -1};
@@ -252,7 +243,7 @@ static enum lw_reason begin(struct nvlink_lane *own, const struct lw_view *view,
 /* Goes on with what the view is now. False: not before what is under way has ended, or the lane is down. */
 static bool follow(struct nvlink_lane *own, const struct lw_view *view)
 {
-	struct nvlink_reach *reach = reach_in(view, own->lane->driver);
+	struct nvlink_reach *reach = lw_view_peer(view, own->lane->driver);
 
 	if (own->ended || reach == NULL || reach->peer != own->reach->peer) {
 		/* Down, when nothing is under way any more: then it connects again, or another way is taken. */

@@ -31,14 +31,6 @@ static struct progress *progress_of(struct lw_slice *slice)
 	return (struct progress *)(void *)slice->own;
 }
 
-static struct nvmeof_set *set_in(const struct lw_view *view, uint32_t driver)
-{
-	for (uint32_t i = 0; view != NULL && i < view->route_count; i++)
-		if (view->routes[i].driver == driver)
-			return view->routes[i].peer;
-	return NULL;
-}
-
 static void on_answers(struct lw_io *io, uint32_t events)
 {
 	struct nvmeof_queue *queue = (struct nvmeof_queue *)(void *)io;
@@ -101,7 +93,7 @@ static void detach(struct nvmeof_lane *own)
 int nvmeof_lane_open(struct lw_lane *lane, const struct lw_view *view)
 {
 	struct nvmeof_lane *own = own_of(lane);
-	struct nvmeof_set *set = set_in(view, lane->driver);
+	struct nvmeof_set *set = lw_view_peer(view, lane->driver);
 	int error;
 
 	*own = (struct nvmeof_lane){.lane = lane};
@@ -130,7 +122,7 @@ void nvmeof_lane_close(struct lw_lane *lane)
  * ones. False: not yet. */
 static bool follow(struct nvmeof_lane *own)
 {
-	struct nvmeof_set *set = set_in(lw_path_view(own->lane->worker, own->lane->path), own->lane->driver);
+	struct nvmeof_set *set = lw_view_peer(lw_path_view(own->lane->worker, own->lane->path), own->lane->driver);
 
 	if (set == NULL || set == own->set)
 		return true;

@@ -136,12 +136,10 @@ static bool send_chain(struct rdma_lane *own, struct chain *chain)
 static uint32_t key_of(struct rdma_lane *own, const struct lw_slice *slice)
 {
 	const struct lw_view *view = lw_path_view(own->lane->worker, own->lane->path);
+	const struct rdma_reach *reach = lw_view_peer(view, own->lane->driver);
 	uint64_t left = 0;
-	uint32_t key = 0;
+	uint32_t key = reach != NULL ? rdma_reach_key(reach, view, own->there, slice->remote, &left) : 0;
 
-	for (uint32_t i = 0; view != NULL && i < view->route_count; i++)
-		if (view->routes[i].driver == own->lane->driver)
-			key = rdma_reach_key(view->routes[i].peer, view, own->there, slice->remote, &left);
 	return left >= slice->length ? key : 0;
 }
 

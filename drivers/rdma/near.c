@@ -44,7 +44,7 @@ uint32_t rdma_nearest(const struct lw_path *path, uint64_t local, uint64_t remot
 {
 	const struct rdma_engine *rdma = path->lane[0]->worker->engine->driver_context[path->lane[0]->driver];
 	const struct lw_view *view = lw_path_view(path->lane[0]->worker, path);
-	const struct rdma_reach *reach = rdma_reach_in(view, rdma->driver);
+	const struct rdma_reach *reach = lw_view_peer(view, rdma->driver);
 	uint64_t here = near_here(rdma, local),
 		 there = reach != NULL ? rdma_reach_near(reach, view, remote) : UINT64_MAX;
 	uint32_t lanes[3] = {0}; /* by the ends that are far */

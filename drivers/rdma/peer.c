@@ -93,14 +93,6 @@ uint32_t rdma_reach_key(const struct rdma_reach *reach, const struct lw_view *vi
 	return reach->rkeys[reach->first[range->tag] - 1 + device];
 }
 
-const struct rdma_reach *rdma_reach_in(const struct lw_view *view, uint32_t driver)
-{
-	for (uint32_t i = 0; view != NULL && i < view->route_count; i++)
-		if (view->routes[i].driver == driver)
-			return view->routes[i].peer;
-	return NULL;
-}
-
 uint64_t rdma_reach_near(const struct rdma_reach *reach, const struct lw_view *view, uint64_t addr)
 {
 	const struct lw_range *range = lw_rangemap_find(view->ranges, addr);

@@ -170,8 +170,6 @@ uint64_t rdma_near(const struct lw_matrix *matrix, const char *location, const c
 uint32_t rdma_nearest(const struct lw_path *path, uint64_t local, uint64_t remote);
 
 /* peer.c; as in lw_driver_ops */
-/* The driver's own in the view as it is now. NULL: the view has this way no more, or the segment is closed. */
-const struct rdma_reach *rdma_reach_in(const struct lw_view *view, uint32_t driver);
 /* The peer's devices near its memory at addr. */
 uint64_t rdma_reach_near(const struct rdma_reach *reach, const struct lw_view *view, uint64_t addr);
 /* The key of the peer's byte at addr for a device of its, *left of whose bytes begin there. 0: there is none. */

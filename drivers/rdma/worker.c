@@ -182,7 +182,7 @@ void rdma_seat_freed(struct lw_worker *worker, struct lw_command *command)
 uint32_t rdma_lanes_to(const void *context, const struct lw_view *view)
 {
 	const struct rdma_engine *rdma = context;
-	const struct rdma_reach *reach = rdma_reach_in(view, rdma->driver);
+	const struct rdma_reach *reach = lw_view_peer(view, rdma->driver);
 
 	return reach != NULL ? reach->pair_count * (uint32_t)rdma->engine->config.rdma_qps : 1;
 }
@@ -198,7 +198,7 @@ static uint32_t position_of(const struct lw_lane *lane)
 int rdma_lane_open(struct lw_lane *lane, const struct lw_view *view)
 {
 	struct rdma_worker *worker = lane->worker->driver_context[lane->driver];
-	const struct rdma_reach *reach = rdma_reach_in(view, lane->driver);
+	const struct rdma_reach *reach = lw_view_peer(view, lane->driver);
 	uint32_t qps = (uint32_t)lane->worker->engine->config.rdma_qps, at = position_of(lane);
 	const struct rdma_pair *pair;
 	struct rdma_seat *seat;

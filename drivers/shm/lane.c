@@ -46,19 +46,10 @@ static void on_end(struct lw_io *io, uint32_t events)
 	enqueue(own);
 }
 
-/* The driver's own in the view as it is now. NULL: the view has this way no more, or the segment is closed. */
-static struct shm_reach *reach_in(const struct lw_view *view, uint32_t driver)
-{
-	for (uint32_t i = 0; view != NULL && i < view->route_count; i++)
-		if (view->routes[i].driver == driver)
-			return view->routes[i].peer;
-	return NULL;
-}
-
 int shm_lane_open(struct lw_lane *lane, const struct lw_view *view)
 {
 	struct shm_lane *own = own_of(lane);
-	struct shm_reach *reach = reach_in(view, lane->driver);
+	struct shm_reach *reach = lw_view_peer(view, lane->driver);
 	int error;
 
 	*own = (struct shm_lane){.lane = lane, .worker = lane->worker->driver_context[lane->driver], .io.fd = -1};
@@ -155,7 +146,7 @@ bool shm_now(struct lw_lane *lane, uint8_t op, uint64_t local, uint64_t remote, 
 		return true;
 	}
 	view = lw_path_view(lane->worker, lane->path);
-	reach = reach_in(view, lane->driver);
+	reach = lw_view_peer(view, lane->driver);
 	there = reach != NULL ? mapped(own, reach, remote, length) : NULL;
 	if (there == NULL || own->ended || !door_enter(own->peer->door, own->place))
 		return false;
@@ -344,7 +335,7 @@ static uint64_t copy_some(struct shm_lane *own, unsigned char *there, uint64_t b
 static bool work(struct shm_lane *own, uint64_t *budget)
 {
 	const struct lw_view *view = lw_path_view(own->lane->worker, own->lane->path);
-	const struct shm_reach *reach = own->peer != NULL ? reach_in(view, own->lane->driver) : NULL;
+	const struct shm_reach *reach = own->peer != NULL ? lw_view_peer(view, own->lane->driver) : NULL;
 	bool entered = false;
 
 	if (own->peer != NULL) {
