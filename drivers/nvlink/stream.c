@@ -195,6 +195,16 @@ static void drop_batch(struct nvlink_worker *own, struct nvlink_stream *stream)
 		TAILQ_REMOVE(&own->busy, stream, link);
 }
 
+static void append(struct nvlink_batch *batch, struct lw_slice *slice)
+{
+	nvlink_note(slice)->next = NULL;
+	if (batch->last != NULL)
+		nvlink_note(batch->last)->next = slice;
+	else
+		batch->first = slice;
+	batch->last = slice;
+}
+
 static void record(struct nvlink_stream *stream, struct nvlink_batch *batch)
 {
 	batch->recorded = lw_gpu_event_record(&batch->event, &stream->stream) == 0;
@@ -219,12 +229,7 @@ int nvlink_copy(struct nvlink_worker *own, struct nvlink_device *device, enum nv
 		return error == -EAGAIN ? -EIO : error;
 	}
 	nvlink_note(slice)->state = NVLINK_COPYING;
-	nvlink_note(slice)->next = NULL;
-	if (batch->last != NULL)
-		nvlink_note(batch->last)->next = slice;
-	else
-		batch->first = slice;
-	batch->last = slice;
+	append(batch, slice);
 	return 0;
 }
 
@@ -465,12 +470,7 @@ void nvlink_streams_forget(struct nvlink_worker *own, const struct nvlink_lane *
 				after = nvlink_note(slice)->next;
 				if (nvlink_note(slice)->lane == lane)
 					continue;
-				nvlink_note(slice)->next = NULL;
-				if (batch->last != NULL)
-					nvlink_note(batch->last)->next = slice;
-				else
-					batch->first = slice;
-				batch->last = slice;
+				append(batch, slice);
 			}
 		}
 	}

@@ -261,6 +261,26 @@ static void test_peer_killed_every_request_ends_and_imports_go(void **state)
 	}
 }
 
+/* The two processes know each other, and bytes arrive. */
+static lw_segment_t meet(struct side *side, struct peer *peer)
+{
+	lw_segment_t segment;
+
+	begin_side(side, "");
+	start_peer(peer);
+	segment = open_peer(side, peer);
+	check_exact(side, peer, segment);
+	return segment;
+}
+
+/* Both end; after: what was tried, for the message if something is left. */
+static void part(struct side *side, struct peer *peer, lw_segment_t segment, const char *after)
+{
+	assert_int_equal(lw_segment_close(side->engine, segment), 0);
+	peer_end(peer);
+	end_side(side, after);
+}
+
 /* What the peer has taken back is refused; its next life is another one, whose memory is imported anew. */
 static void test_memory_taken_back_is_refused_and_next_life_is_new(void **state)
 {
@@ -270,10 +290,7 @@ static void test_memory_taken_back_is_refused_and_next_life_is_new(void **state)
 	lw_segment_t segment, again;
 
 	(void)state;
-	begin_side(&side, "");
-	start_peer(&peer);
-	segment = open_peer(&side, &peer);
-	check_exact(&side, &peer, segment);
+	segment = meet(&side, &peer);
 	peer_expect(&peer, "ok", "withdraw 0");
 	task = move(&side, LW_WRITE, segment, side.device, peer.addr, 4096);
 	assert_int_equal(task.state, LW_FAILED);
@@ -309,9 +326,7 @@ static void test_handle_that_cannot_be_imported_falls_back(void **state)
 	check_exact(&side, &peer, segment);
 	assert_int_equal(carried(&side, "nvlink"), 0);
 	assert_true(carried(&side, "tcp") >= 4);
-	assert_int_equal(lw_segment_close(side.engine, segment), 0);
-	peer_end(&peer);
-	end_side(&side, "a stale handle");
+	part(&side, &peer, segment, "a stale handle");
 }
 
 /* The owner's unregister waits for copies that are under way here, and for nothing else. */
@@ -324,10 +339,7 @@ static void test_unregister_waits_for_copies_of_others(void **state)
 	lw_batch_t batch;
 
 	(void)state;
-	begin_side(&side, "");
-	start_peer(&peer);
-	segment = open_peer(&side, &peer);
-	check_exact(&side, &peer, segment);
+	segment = meet(&side, &peer);
 	test_gpu_hold(true);
 	batch = load(&side, segment, peer.addr);
 	TEST_EVENTUALLY(test_gpu_calls("EventRecord") > 0 && carried(&side, "nvlink") == 4);
@@ -338,9 +350,7 @@ static void test_unregister_waits_for_copies_of_others(void **state)
 	assert_int_equal(status.done, LOAD);
 	lw_batch_free(side.engine, batch);
 	peer_expect(&peer, "ok", "withdraw 0");
-	assert_int_equal(lw_segment_close(side.engine, segment), 0);
-	peer_end(&peer);
-	end_side(&side, "unregister");
+	part(&side, &peer, segment, "unregister");
 }
 
 /* A lane that is busy with other memory of the peer's begins no more until it has left, so that the peer is not held up
@@ -379,9 +389,7 @@ static void test_unregister_returns_though_lanes_have_work_with_other_memory(voi
 	lw_batch_free(side.engine, under_way);
 	lw_batch_free(side.engine, next);
 	assert_int_equal(move(&side, LW_READ, segment, side.device, peer.addr, 64).state, LW_FAILED);
-	assert_int_equal(lw_segment_close(side.engine, segment), 0);
-	peer_end(&peer);
-	end_side(&side, "busy lanes");
+	part(&side, &peer, segment, "busy lanes");
 }
 
 /* The same for our own: copies can't be taken back, and the memory stays until they have ended. */
@@ -394,10 +402,7 @@ static void test_own_unregister_and_cancel_wait_for_copies(void **state)
 	lw_batch_t batch;
 
 	(void)state;
-	begin_side(&side, "");
-	start_peer(&peer);
-	segment = open_peer(&side, &peer);
-	check_exact(&side, &peer, segment);
+	segment = meet(&side, &peer);
 	test_gpu_hold(true);
 	batch = load(&side, segment, peer.addr);
 	test_sleep_ms(50);
@@ -411,9 +416,7 @@ static void test_own_unregister_and_cancel_wait_for_copies(void **state)
 	assert_int_equal(status.done, LOAD);
 	lw_batch_free(side.engine, batch);
 	assert_int_equal(lw_memory_unregister(side.engine, &side.device_id, 1, 0), 0);
-	assert_int_equal(lw_segment_close(side.engine, segment), 0);
-	peer_end(&peer);
-	end_side(&side, "own unregister");
+	part(&side, &peer, segment, "own unregister");
 }
 
 /* One life of an engine, with a fault somewhere in it; peer NULL: its requests are to itself. Whether that was met. */
